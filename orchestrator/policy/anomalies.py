@@ -200,20 +200,20 @@ class Anomalies:
         for version in self._versions:
             for number, row in enumerate(version.rows):
                 self.places.setdefault(row.id, []).append(Place(version, number))
-            version.state, version.points = version.cover.find_covered(self._progress())
+            version.state, version.points = version.cover.find_covered(self._tell_progress())
             self._done += len(version.rows)
         self._rules = self._in_order()
         self.dead = tuple(self._find_dead())
-        self._leave_out({dead.rule.id for dead in self.dead})
+        self._leave_rules_out({dead.rule.id for dead in self.dead})
         if scope is not None:
-            self._leave_out({rule.id for rule in self._rules if rule.id in scope.dead})
+            self._leave_rules_out({rule.id for rule in self._rules if rule.id in scope.dead})
         self.conflicts: list[Conflicts] = []
         self._open: list[Unknown] = []
         self._crowded: dict[RuleId, None] = {}
         for version in self._versions:
             self._cross(version)
 
-    def _progress(self) -> Told:
+    def _tell_progress(self) -> Told:
         before = self._done
         return lambda rows: self._told(before + rows)
 
@@ -226,7 +226,7 @@ class Anomalies:
         alike: dict[tuple[object, ...], list[Rule]] = {}
         for rule in self._rules:
             here = self.places[rule.id]
-            earlier = alike.setdefault((_answer(here), *(_row(place).box for place in here)), [])  # later ends last
+            earlier = alike.setdefault((_answer(here), *(_row_at(place).box for place in here)), [])  # later ends last
             place = bisect_left(earlier, end_of(rule), key=end_of)
             like = earlier[place].id if place < len(earlier) else None
             if like is None:
@@ -234,9 +234,9 @@ class Anomalies:
             if not self.speaks_of(rule.id):
                 continue
             if like is not None:
-                yield Dead(rule, _row(here[0]).box.witness(), like, (like,))
+                yield Dead(rule, _row_at(here[0]).box.witness(), like, (like,))
             elif all(place.version.state[place.row] == HELD for place in here):
-                yield Dead(rule, _row(here[0]).box.witness(), None, _name_rules(here, _deciders))
+                yield Dead(rule, _row_at(here[0]).box.witness(), None, _name_rules(here, _find_deciders))
 
     def speaks_of(self, rule: RuleId) -> bool:
         """Whether the rule is to be judged."""
@@ -244,9 +244,9 @@ class Anomalies:
 
     def boxes(self, rule: RuleId) -> list[Box]:
         """Return a rule's boxes in each IP version; empty if it matches nothing."""
-        return [_row(place).box for place in self.places.get(rule, ())]
+        return [_row_at(place).box for place in self.places.get(rule, ())]
 
-    def _leave_out(self, names: set[RuleId]) -> None:
+    def _leave_rules_out(self, names: set[RuleId]) -> None:
         for name in names:
             for place in self.places[name]:
                 place.version.leave_out(place.row)
@@ -255,18 +255,18 @@ class Anomalies:
         """Keep one IP version's new conflicts and undecided pairs."""
         alone = np.array([len(self.places[row.id]) == 1 for row in version.rows], np.uint8)
         seen = np.concatenate([np.zeros(0, np.int64), *(each.earlier << 32 | each.later for each in self.conflicts)])
-        parts = version.cover.crossings(version.answers, version.counts, alone, version.matters, self._progress())
+        parts = version.cover.crossings(version.answers, version.counts, alone, version.matters, self._tell_progress())
         for part in parts:
             chosen = self._of_rules(version, part)
             undecided = (part.flags.take(chosen) & UNKNOWN) > 0
             if undecided.any():
-                self._open += _undecided_rules(version, part, chosen[undecided])
+                self._open += _list_undecided(version, part, chosen[undecided])
                 chosen = chosen[~undecided]
             if len(seen):
                 rows = part.earlier.take(chosen), part.later.take(chosen)
                 chosen = chosen[~np.isin(version.positions[rows[0]] << 32 | version.positions[rows[1]], seen)]
             if len(chosen):
-                self.conflicts.append(_conflicts(version, part, chosen))
+                self.conflicts.append(_make_conflicts(version, part, chosen))
         crowded = (row for row in version.cover.untold if version.listed[row] and version.counts[row])
         self._crowded.update(dict.fromkeys(version.rows[row].id for row in crowded))
         self._done += len(version.rows)
@@ -282,14 +282,14 @@ class Anomalies:
             earlier, later = (self.places[version.rows[row[index]].id] for row in (crossings.earlier, crossings.later))
             flags = crossings.flags[index]
             keep[index] = not (
-                (flags & EARLIER_INSIDE and _inside(earlier, later))
-                or (flags & LATER_INSIDE and _inside(later, earlier))
+                (flags & EARLIER_INSIDE and _is_inside(earlier, later))
+                or (flags & LATER_INSIDE and _is_inside(later, earlier))
             )
         return np.flatnonzero(keep)
 
     def idle(self) -> Iterator[Idle]:
         """Every redundant rule, in order."""
-        for rule in self._alive():
+        for rule in self._list_alive():
             here = self.places[rule.id]
             if self._matters(here):
                 continue
@@ -300,9 +300,9 @@ class Anomalies:
             if None in wakes:
                 self._open.append(Unknown(rule.id, (), "is redundant"))
             elif True not in wakes:
-                yield Idle(rule, free.version.packet(free.row), _name_rules(here, _heirs))
+                yield Idle(rule, free.version.packet(free.row), _name_rules(here, _find_heirs))
 
-    def _alive(self) -> Iterator[Rule]:
+    def _list_alive(self) -> Iterator[Rule]:
         return (rule for rule in self._rules if self.speaks_of(rule.id) and _counts(self.places[rule.id]))
 
     def _matters(self, here: Sequence[Place]) -> int:
@@ -314,7 +314,7 @@ class Anomalies:
 
     def unknown(self) -> Iterator[Unknown]:
         """Yield everything undecided within the limits."""
-        for rule in self._alive():
+        for rule in self._list_alive():
             here = self.places[rule.id]
             if all(place.version.state[place.row] != FREE for place in here):
                 yield Unknown(rule.id, (), "is shadowed")
@@ -324,7 +324,7 @@ class Anomalies:
         yield from (Unknown(rule, (), "conflicts with rules before it") for rule in self._crowded)
 
 
-def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Conflicts:
+def _make_conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Conflicts:
     earlier = crossings.earlier.take(chosen)
     return Conflicts(
         version.cover.coordinates,
@@ -335,7 +335,7 @@ def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.in
     )
 
 
-def _undecided_rules(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Iterator[Unknown]:
+def _list_undecided(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Iterator[Unknown]:
     pairs: dict[int, list[int]] = {}
     for index in chosen.tolist():
         pairs.setdefault(int(crossings.later[index]), []).append(int(crossings.earlier[index]))
@@ -350,22 +350,22 @@ def _counts(here: Sequence[Place]) -> bool:
 
 def _answer(here: Sequence[Place]) -> int:
     """Return what a rule does to its packets, the same in both IP versions."""
-    return _row(here[0]).answer
+    return _row_at(here[0]).answer
 
 
-def _row(place: Place) -> Row:
+def _row_at(place: Place) -> Row:
     return place.version.rows[place.row]
 
 
-def _inside(inner: Sequence[Place], outer: Sequence[Place]) -> bool:
-    return all(any(_row(big).box.contains(_row(small).box) for big in outer) for small in inner)
+def _is_inside(inner: Sequence[Place], outer: Sequence[Place]) -> bool:
+    return all(any(_row_at(big).box.contains(_row_at(small).box) for big in outer) for small in inner)
 
 
-def _deciders(place: Place) -> list[int] | None:
+def _find_deciders(place: Place) -> list[int] | None:
     return place.version.cover.deciders(place.version.counts, place.row)
 
 
-def _heirs(place: Place) -> list[int] | None:
+def _find_heirs(place: Place) -> list[int] | None:
     if place.version.state[place.row] == HELD:
         return []
     return place.version.cover.heirs(place.version.answers, place.version.counts, place.row)

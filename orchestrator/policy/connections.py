@@ -108,7 +108,7 @@ def _asked_about(
     opens = opening(packet)
     syn = opens is not None and packet.protocol == TCP
     if not syn and not packet.later_fragment:
-        yield from ((first, _way(first, address)) for first in known.get((ends_of(packet), address), ()))
+        yield from ((first, _find_direction(first, address)) for first in known.get((ends_of(packet), address), ()))
     if opens is not None:
         yield opens, direction
 
@@ -194,16 +194,16 @@ def surviving(policy: Policy, known: Connections) -> Connections:
     found: dict[tuple[Ends, int], tuple[Packet, ...]] = {}
     for (ends, address), firsts in known.items():
         if owner(policy, ends[0], address) is not None:
-            permitted = [each for each in firsts if _permits(policy, each, address)]
+            permitted = [each for each in firsts if _is_permitted(policy, each, address)]
             found |= {(ends, address): tuple(permitted)} if permitted else {}
     return found
 
 
-def _permits(policy: Policy, first: Packet, address: int) -> bool:
-    return _asked_of(policy, first, address, _way(first, address)).action is Action.PERMIT
+def _is_permitted(policy: Policy, first: Packet, address: int) -> bool:
+    return _asked_of(policy, first, address, _find_direction(first, address)).action is Action.PERMIT
 
 
-def _way(first: Packet, address: int) -> Direction:
+def _find_direction(first: Packet, address: int) -> Direction:
     return Direction.EGRESS if first.source == address else Direction.INGRESS
 
 

@@ -64,7 +64,7 @@ def policy_packets(policy: Policy) -> tuple[Packet, ...]:
     two lists.
     """
     found: dict[Packet, None] = {}
-    somebody = {family: _first_addresses(policy, family) for family in Family}
+    somebody = {family: _list_first_addresses(policy, family) for family in Family}
     for packet in corner_packets(policy.operator):
         found[packet] = None
         for ours in somebody[packet.family]:
@@ -73,9 +73,9 @@ def policy_packets(policy: Policy) -> tuple[Packet, ...]:
     for tenant in policy.tenants:
         for rule in (*tenant.acl.rules, *messages, None):
             for direction in Direction if rule is None else (rule.direction,):
-                boxes = _everywhere() if rule is None else boxes_of(rule, tenant.acl.groups)
+                boxes = _make_everything() if rule is None else boxes_of(rule, tenant.acl.groups)
                 for box in _confine_boxes(boxes, tenant.prefixes, direction):
-                    found.update(dict.fromkeys(_with_far_sides(box, direction, somebody[box.family])))
+                    found.update(dict.fromkeys(_vary_far_side(box, direction, somebody[box.family])))
     return tuple(found)
 
 
@@ -102,20 +102,20 @@ def _edge_values(field: MatchField, box: Box) -> Iterable[int]:
     if field.kind is Kind.LATER:
         return False, True
     if field.kind is Kind.BITS:
-        return _flag_choices(members)
+        return _choose_flags(members)
     return (*_members(members), *_USUAL_PROTOCOLS) if field is PROTOCOL else _members(members)
 
 
 def _corner(box: Box, end: int) -> Packet:
     """The packet with every field at its lowest (`end` 0) or highest (-1) member."""
     values: dict[str, Any] = {
-        field.name: members[end][end] if isinstance(members, tuple) else _end_of(members, end, _USUAL.get(field, ()))
+        field.name: members[end][end] if isinstance(members, tuple) else _find_end(members, end, _USUAL.get(field, ()))
         for field, members in zip(FIELDS, box.sets, strict=True)
     }
     return possible(Packet(box.family, **values | {FRAGMENTS.name: bool(values[FRAGMENTS.name])}))
 
 
-def _end_of(bits: int, end: int, instead_of_all: tuple[int, ...] = ()) -> int:
+def _find_end(bits: int, end: int, instead_of_all: tuple[int, ...] = ()) -> int:
     if instead_of_all and bits.bit_count() > len(instead_of_all):
         return instead_of_all[end]
     return bits.bit_length() - 1 if end else (bits & -bits).bit_length() - 1
@@ -132,17 +132,17 @@ def _members(bits: int) -> list[int]:
     """The lowest and highest member of a bit set and the numbers next to them."""
     if bits == ALL_BYTES:
         return [0, 255]
-    low, high = _end_of(bits, 0), _end_of(bits, -1)
+    low, high = _find_end(bits, 0), _find_end(bits, -1)
     return [number for number in sorted({low - 1, low, low + 1, high, high + 1}) if 0 <= number <= 255]
 
 
-def _flag_choices(bits: int) -> tuple[int, ...]:
+def _choose_flags(bits: int) -> tuple[int, ...]:
     if bits == ALL_BYTES:
         return _USUAL_FLAGS[:3]
-    return tuple(dict.fromkeys((*_USUAL_FLAGS, _end_of(bits, 0), _end_of(bits, -1))))
+    return tuple(dict.fromkeys((*_USUAL_FLAGS, _find_end(bits, 0), _find_end(bits, -1))))
 
 
-def _everywhere() -> tuple[Box, ...]:
+def _make_everything() -> tuple[Box, ...]:
     return tuple(everything(family) for family in Family)
 
 
@@ -161,7 +161,7 @@ def _confine_boxes(boxes: Iterable[Box], prefixes: tuple[Prefix, ...], direction
                     yield cut
 
 
-def _with_far_sides(box: Box, direction: Direction, somebody: tuple[int, ...]) -> Iterator[Packet]:
+def _vary_far_side(box: Box, direction: Direction, somebody: tuple[int, ...]) -> Iterator[Packet]:
     for packet in around(box):
         yield packet
         for other in somebody:
@@ -171,7 +171,7 @@ def _with_far_sides(box: Box, direction: Direction, somebody: tuple[int, ...]) -
                 yield replace(packet, destination=other)
 
 
-def _first_addresses(policy: Policy, family: Family) -> tuple[int, ...]:
+def _list_first_addresses(policy: Policy, family: Family) -> tuple[int, ...]:
     firsts = (
         next((prefix.network for prefix in tenant.prefixes if prefix.family is family), None)
         for tenant in policy.tenants

@@ -51,21 +51,21 @@ def packet_text(packet: Packet) -> str:
             joint.format(source, packet.source_port),
             joint.format(destination, packet.destination_port),
         )
-    more = [_more(field, packet) for field in _MORE if field.is_carried(packet.family, packet.protocol)]
+    more = [_describe_field(field, packet) for field in _MORE if field.is_carried(packet.family, packet.protocol)]
     return " ".join([f"{protocol} {source} > {destination}", *more])
 
 
-def _more(field: MatchField, packet: Packet) -> str:
+def _describe_field(field: MatchField, packet: Packet) -> str:
     value = getattr(packet, field.name)
-    return f"{field.label} {value}" if field.kind is Kind.NUMBER else _flag_names(value) or "no flags"
+    return f"{field.label} {value}" if field.kind is Kind.NUMBER else _spell_flags(value) or "no flags"
 
 
 def packet_json(packet: Packet) -> dict[str, object]:
     """Return a packet in the form of the REST interface: every field, zeros where absent."""
-    return {field.name: _value(field, packet) for field in DOCUMENT_ORDER}
+    return {field.name: _spell_value(field, packet) for field in DOCUMENT_ORDER}
 
 
-def _value(field: MatchField, packet: Packet) -> object:
+def _spell_value(field: MatchField, packet: Packet) -> object:
     value = getattr(packet, field.name)
     if field.kind is Kind.PREFIXES:
         return format_address(packet.family, value)
@@ -93,7 +93,9 @@ def change_text(direction: str, packets: str, before: Sequence[str], after: Sequ
 
     The box's text, less the rules `less`, and the deciding rules.
     """
-    return f"{direction}: {packets}{_less_words(less)}  ({_deciders(before)} before, {_deciders(after)} after)"
+    return (
+        f"{direction}: {packets}{_less_words(less)}  ({_list_deciders(before)} before, {_list_deciders(after)} after)"
+    )
 
 
 def change_json(change: Change) -> dict[str, object]:
@@ -158,10 +160,10 @@ def _less_words(rules: Sequence[str]) -> str:
     found = tuple(dict.fromkeys(rules))
     if not found:
         return ""
-    return f", less what {_deciders(found) if len(found) <= _MOST_WORDS else f'{len(found)} rules before'} take"
+    return f", less what {_list_deciders(found) if len(found) <= _MOST_WORDS else f'{len(found)} rules before'} take"
 
 
-def _deciders(rules: Iterable[str]) -> str:
+def _list_deciders(rules: Iterable[str]) -> str:
     return ", ".join(map(name_decider, rules))
 
 
@@ -178,11 +180,12 @@ def box_text(box: Box) -> str:
 
     Long lists are cut, so it may say less than the box does.
     """
-    words = [f"{_protocol_words(box)} {_addresses_words(box, box.source)} > {_addresses_words(box, box.destination)}"]
+    source, destination = (_describe_addresses(box, side) for side in (box.source, box.destination))
+    words = [f"{_describe_protocols(box)} {source} > {destination}"]
     for field in _IN_WORDS:
         texts = _texts(field, box)
         if texts is not None:
-            words.append(f"{field.label} {_cut(texts)}" if field.label else _cut(texts, " or "))
+            words.append(f"{field.label} {_shorten_words(texts)}" if field.label else _shorten_words(texts, " or "))
     if box.fragments == LATER:
         words.append("later fragments")
     elif box.family is Family.IPV4 and box.fragments == WHOLE and not _needs_header(box):
@@ -202,24 +205,24 @@ def _texts(field: MatchField, box: Box) -> list[str] | None:
     if members == full_set(field, box.family):
         return None
     if field is PROTOCOL:
-        return list(_protocol_texts(box))
+        return list(_spell_protocols(box))
     match field.kind:
         case Kind.PREFIXES:
             return [_block_text(box.family, span) for span in members]
         case Kind.BITS:
             return list(_flag_texts(members))
         case _:
-            return [*map(_range_text, members if field.is_spans else _bit_spans(members))]
+            return [*map(_spell_range, members if field.is_spans else _make_spans(members))]
 
 
 def _needs_header(box: Box) -> bool:
     return any(getattr(box, field.axis) != full_set(field, box.family) for field in CARRIED)
 
 
-def _addresses_words(box: Box, spans: Spans) -> str:
+def _describe_addresses(box: Box, spans: Spans) -> str:
     if spans == ALL_ADDRESSES[box.family]:
         return f"any IPv{box.family.value}"
-    return _cut(_block_text(box.family, span) for span in spans)
+    return _shorten_words(_block_text(box.family, span) for span in spans)
 
 
 def _block_text(family: Family, span: Span) -> str:
@@ -231,28 +234,28 @@ def _block_text(family: Family, span: Span) -> str:
     return format_address(family, span.low) if size == 1 else str(Prefix(family, span.low, length))
 
 
-def _protocol_words(box: Box) -> str:
+def _describe_protocols(box: Box) -> str:
     if box.protocols == ALL_BYTES:
         return "any protocol"
     missing = ALL_BYTES & ~box.protocols
     if missing.bit_count() < box.protocols.bit_count():
-        return "any protocol but " + _cut(map(format_protocol, _members(missing)))
-    return _cut(_protocol_texts(box))
+        return "any protocol but " + _shorten_words(map(format_protocol, _list_members(missing)))
+    return _shorten_words(_spell_protocols(box))
 
 
-def _protocol_texts(box: Box) -> Iterator[str]:
-    return map(format_protocol, _members(box.protocols))
+def _spell_protocols(box: Box) -> Iterator[str]:
+    return map(format_protocol, _list_members(box.protocols))
 
 
-def _members(bits: int) -> list[int]:
+def _list_members(bits: int) -> list[int]:
     return [number for number in range(256) if bits >> number & 1]
 
 
-def _bit_spans(bits: int) -> Spans:
-    return union(Span(number, number) for number in _members(bits))
+def _make_spans(bits: int) -> Spans:
+    return union(Span(number, number) for number in _list_members(bits))
 
 
-def _range_text(span: Span) -> str:
+def _spell_range(span: Span) -> str:
     return str(span.low) if span.low == span.high else f"{span.low}-{span.high}"
 
 
@@ -262,7 +265,7 @@ def _flag_texts(bits: int) -> Iterator[str]:
         needs = [
             f"{names} {state}"
             for state, part in (("set", value), ("clear", mask & ~value))
-            if (names := _flag_names(part))
+            if (names := _spell_flags(part))
         ]
         yield ", ".join(needs)
 
@@ -286,11 +289,11 @@ def _cubes(bits: int, top: int) -> Iterator[tuple[int, int]]:
     yield from ((value | half, mask | half) for value, mask in _cubes(high, top - 1))
 
 
-def _flag_names(flags: int) -> str:
+def _spell_flags(flags: int) -> str:
     return "+".join(str(flag.name).lower() for flag in TcpFlag if flags & flag)
 
 
-def _cut(words: Iterable[str], joint: str = ", ") -> str:
+def _shorten_words(words: Iterable[str], joint: str = ", ") -> str:
     found: Sequence[str] = list(words)
     shown = joint.join(found[:_MOST_WORDS])
     return shown if len(found) <= _MOST_WORDS else f"{shown} and {len(found) - _MOST_WORDS} more"

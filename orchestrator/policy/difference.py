@@ -243,8 +243,8 @@ class _Both:
             self._of: Bytes = np.array(
                 [bool(one) * _BEFORE + bool(other) * _AFTER for one, other in self._rows], np.uint8
             )
-            self._answers: Bytes = np.array([_either(row).answer for row in self._rows], np.uint8)
-            self._cover = Cover([_either(row).box for row in self._rows], limits)
+            self._answers: Bytes = np.array([_take_either(row).answer for row in self._rows], np.uint8)
+            self._cover = Cover([_take_either(row).box for row in self._rows], limits)
             self._cuts = MOST_CUTS
 
     def regions(self) -> list[_Region]:
@@ -252,7 +252,7 @@ class _Both:
 
         Raises TooLarge.
         """
-        return [self._region(switch) for switch in self._switches(MOST_CHANGES)]
+        return [self._make_region(switch) for switch in self._switches(MOST_CHANGES)]
 
     def moved_boxes(self) -> Iterator[tuple[bool, Box]]:
         """Yield boxes that hold all packets decided differently, and whether they are permitted now.
@@ -264,7 +264,7 @@ class _Both:
             pieces = None
             if self._cuts > 0:
                 first = self._cover.before(self._of, switch.row, switch.other)
-                pieces = self._cut(box, [_either(self._rows[row]) for row in first])
+                pieces = self._cut(box, [_take_either(self._rows[row]) for row in first])
             yield from ((after.permit, piece) for piece in ((box,) if pieces is None else pieces))
 
     def _switches(self, most: int) -> list[Switch]:
@@ -290,7 +290,7 @@ class _Both:
             raise AssertionError("two rows that decide a packet have it in common")
         return before, after, box
 
-    def _region(self, switch: Switch) -> _Region:
+    def _make_region(self, switch: Switch) -> _Region:
         before, after, box = self._pair(switch)
         first = [self._rows[row] for row in self._cover.before(self._of, switch.row, switch.other)]
         return _Region(
@@ -299,7 +299,7 @@ class _Both:
             box,
             tuple(row for row, _ in first if row is not None and row.position < before.position),
             tuple(row for _, row in first if row is not None and row.position < after.position),
-            self._cut(box, [_either(pair) for pair in first]),
+            self._cut(box, [_take_either(pair) for pair in first]),
             switch.packet,
         )
 
@@ -327,7 +327,7 @@ def count_combinations(box: Box) -> int:
     return len(box.source) * len(box.destination) * len(box.source_ports) * len(box.destination_ports)
 
 
-def _either(row: tuple[Row | None, Row | None]) -> Row:
+def _take_either(row: tuple[Row | None, Row | None]) -> Row:
     found = row[0] or row[1]
     if found is None:
         raise AssertionError("each row is in one of the lists")

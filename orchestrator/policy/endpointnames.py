@@ -34,7 +34,7 @@ def reference_text(text: str) -> str:
 
 def with_references(document: Mapping[str, object]) -> dict[str, object]:
     """Replace endpoint names in a rule's document by references to their groups."""
-    return {name: _side(value) if name in _SIDES else value for name, value in document.items()}
+    return {name: _name_side(value) if name in _SIDES else value for name, value in document.items()}
 
 
 def with_addresses(
@@ -65,7 +65,7 @@ def _version(text: str) -> Family | None:
         return None
 
 
-def _side(value: object) -> object:
+def _name_side(value: object) -> object:
     if isinstance(value, list):
-        return [_side(item) for item in value]
+        return [_name_side(item) for item in value]
     return f"@{PREFIX}{value}" if isinstance(value, str) and _BARE.fullmatch(value) else value

@@ -188,7 +188,7 @@ def judge(
     found = []
     for expectation in expectations:
         try:
-            packet = _counterexample(expectation, lists, setting, limits, matched)
+            packet = _find_counterexample(expectation, lists, setting, limits, matched)
         except (BadInput, TooLarge) as error:
             raise error.within(expectation.place) from None
         found.append(Outcome(expectation, packet, decide(policy, packet) if packet else None))
@@ -204,7 +204,7 @@ def packets_of(expectation: Expectation, acl: Acl, setting: Setting) -> tuple[Bo
     return tuple(box for box, _ in _boxes_to_check(expectation, lists, setting))
 
 
-def _counterexample(
+def _find_counterexample(
     expectation: Expectation,
     lists: _Lists,
     setting: Setting,
@@ -258,12 +258,12 @@ def _members(place: Place, family: Family, lists: _Lists, setting: Setting) -> S
 
     Raises BadInput for a name that stands for nothing.
     """
-    named = [each for name in place.names for each in _spans(name, family, lists, setting)]
+    named = [each for name in place.names for each in _find_spans(name, family, lists, setting)]
     found = spans.union(named) if place.names else ALL_ADDRESSES[family]
     return spans.minus(found, spans_of(setting.own, family)) if place.outside else found
 
 
-def _spans(name: str, family: Family, lists: _Lists, setting: Setting) -> Spans:
+def _find_spans(name: str, family: Family, lists: _Lists, setting: Setting) -> Spans:
     if name in setting.names:
         return spans_of(setting.names[name], family)
     if name.startswith("@"):
@@ -280,7 +280,7 @@ def _boxes(family: Family, source: Spans, destination: Spans, service: Service, 
     whole = Box(family, source=source, destination=destination)
     if service.ping:
         kinds = 1 << _ECHO_REQUEST[family]
-        yield from _some(whole._replace(fragments=WHOLE, protocols=1 << OWN_ICMP[family], icmp_types=kinds))
+        yield from _settle_box(whole._replace(fragments=WHOLE, protocols=1 << OWN_ICMP[family], icmp_types=kinds))
         return
     if only_family(service.protocol) not in (None, family):
         return
@@ -288,24 +288,24 @@ def _boxes(family: Family, source: Spans, destination: Spans, service: Service, 
     if protocols >> TCP & 1:
         opening = _OPENS if reaches else _COULD_OPEN
         flags = sum(1 << byte for byte in range(256) if opening.holds(byte))
-        yield from _some(_with_ports(whole, service, reaches)._replace(protocols=1 << TCP, tcp_flags=flags))
+        yield from _settle_box(_add_ports(whole, service, reaches)._replace(protocols=1 << TCP, tcp_flags=flags))
     others = protocols & ~(1 << TCP)
     if others:
         box = whole._replace(protocols=others)
-        yield from _some(_with_ports(box, service, reaches) if service.protocol in WITH_PORTS else box)
+        yield from _settle_box(_add_ports(box, service, reaches) if service.protocol in WITH_PORTS else box)
     if (
         service == ANYTHING and family is Family.IPV4
     ):  # later fragments of TCP; those of IPv6 have a protocol of their own
-        yield from _some(whole._replace(protocols=1 << TCP, fragments=LATER))
+        yield from _settle_box(whole._replace(protocols=1 << TCP, fragments=LATER))
 
 
-def _with_ports(box: Box, service: Service, reaches: bool) -> Box:
+def _add_ports(box: Box, service: Service, reaches: bool) -> Box:
     ports = tuple(Span(each.low, each.high) for each in service.ports)
     clients = _CLIENT_PORTS if reaches else ALL_PORTS
     return box._replace(fragments=WHOLE, source_ports=clients, destination_ports=ports)
 
 
-def _some(box: Box) -> Iterator[Box]:
+def _settle_box(box: Box) -> Iterator[Box]:
     found = settle_box(box)
     if found is not None:
         yield found

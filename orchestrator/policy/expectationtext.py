@@ -71,7 +71,7 @@ def read_expectations(text: str, name: str) -> Expectations:
     if len(text.encode()) > MOST_BYTES:
         raise TooLarge(f"it is larger than {MOST_BYTES} bytes", place=name)
     try:
-        found = _of_yaml(text, name) if _YAML.search(text) else _of_lines(text, name)
+        found = _read_yaml(text, name) if _YAML.search(text) else _read_lines(text, name)
     except AclflowError as error:
         if not (error.place or "").startswith(name):
             error.place = f"{name}, {error.place}" if error.place else name
@@ -88,7 +88,7 @@ def read_expectations(text: str, name: str) -> Expectations:
 def read_sentence(text: str, place: str) -> Expectation:
     """Read one sentence. Raises BadInput with its place."""
     try:
-        return _sentence(" ".join(text.split()), place)
+        return _read_sentence(" ".join(text.split()), place)
     except AclflowError as error:
         raise BadInput(error.reason, place=place) from None
 
@@ -96,7 +96,7 @@ def read_sentence(text: str, place: str) -> Expectation:
 # ------------------------------------------------------------------------------------------------------ whole texts
 
 
-def _of_lines(text: str, name: str) -> Expectations:
+def _read_lines(text: str, name: str) -> Expectations:
     own: tuple[Prefix, ...] = ()
     names: dict[str, tuple[Prefix, ...]] = {}
     sentences: list[Expectation] = []
@@ -109,13 +109,13 @@ def _of_lines(text: str, name: str) -> Expectations:
         if definition is None or _SENTENCE.fullmatch(said):
             sentences.append(read_sentence(said, place))
         elif definition["name"].lower() == "own":
-            own = (*own, *_prefixes(_AND.split(definition["prefixes"]), place))
+            own = (*own, *_read_prefixes(_AND.split(definition["prefixes"]), place))
         else:
-            _define(names, definition["name"], _AND.split(definition["prefixes"]), place)
+            _define_name(names, definition["name"], _AND.split(definition["prefixes"]), place)
     return Expectations(tuple(sentences), own, MappingProxyType(names))
 
 
-def _of_yaml(text: str, name: str) -> Expectations:
+def _read_yaml(text: str, name: str) -> Expectations:
     document = load_yaml(text)
 
     def at(place: str) -> str:
@@ -128,22 +128,22 @@ def _of_yaml(text: str, name: str) -> Expectations:
     if not isinstance(given, dict):
         raise BadInput("names is an object: alice: 192.0.2.10", place=at("names"))
     for each, prefixes in given.items():
-        _define(names, each, _texts(prefixes, at(f"names.{each}")), at(f"names.{each}"))
-    own = _prefixes(_texts(document.get("own", []), at("own")), at("own"))
+        _define_name(names, each, _read_texts(prefixes, at(f"names.{each}")), at(f"names.{each}"))
+    own = _read_prefixes(_read_texts(document.get("own", []), at("own")), at("own"))
     listed = document["expect"]
     if not isinstance(listed, list):
         raise BadInput("expect is a list of sentences", place=at("expect"))
-    sentences = [_item(each, at(f"expect[{number}]")) for number, each in enumerate(listed)]
+    sentences = [_read_item(each, at(f"expect[{number}]")) for number, each in enumerate(listed)]
     return Expectations(tuple(sentences), own, MappingProxyType(names))
 
 
-def _item(value: object, place: str) -> Expectation:
+def _read_item(value: object, place: str) -> Expectation:
     if not isinstance(value, str):
         raise BadInput("an expectation is a sentence; put it in quotes", place=place)
     return read_sentence(value.removesuffix("."), place)
 
 
-def _texts(value: object, place: str) -> Sequence[str]:
+def _read_texts(value: object, place: str) -> Sequence[str]:
     given = value if isinstance(value, list) else [value]
     texts = [each for each in given if isinstance(each, str)]
     if len(texts) < len(given):
@@ -151,15 +151,15 @@ def _texts(value: object, place: str) -> Sequence[str]:
     return texts
 
 
-def _define(names: dict[str, tuple[Prefix, ...]], name: str, prefixes: Sequence[str], place: str) -> None:
+def _define_name(names: dict[str, tuple[Prefix, ...]], name: str, prefixes: Sequence[str], place: str) -> None:
     if not _NAME.match(name) or name.lower() in _RESERVED:
         raise BadInput(f"'{name[:80]}' cannot be a name: a letter, then letters, digits, `_ . -`", place=place)
     if name in names:
         raise BadInput(f"'{name}' was explained before", place=place)
-    names[name] = _prefixes(prefixes, place)
+    names[name] = _read_prefixes(prefixes, place)
 
 
-def _prefixes(texts: Sequence[str], place: str) -> tuple[Prefix, ...]:
+def _read_prefixes(texts: Sequence[str], place: str) -> tuple[Prefix, ...]:
     try:
         return tuple(Prefix.parse(text) for text in texts)
     except AclflowError as error:
@@ -169,14 +169,14 @@ def _prefixes(texts: Sequence[str], place: str) -> tuple[Prefix, ...]:
 # -------------------------------------------------------------------------------------------------------- sentences
 
 
-def _sentence(text: str, place: str) -> Expectation:
+def _read_sentence(text: str, place: str) -> Expectation:
     found = _SENTENCE.fullmatch(text)
     if len(text) > LONGEST:
         raise BadInput(f"a sentence has at most {LONGEST} characters")
     if found is None:
         raise BadInput(f"'{text[:80]}' is no expectation: write `alice reaches web1:443`, `nobody reaches web1:22`")
     object_text, *parts = _CLAUSE.split(" " + found["rest"])
-    clauses = dict(_clauses(parts))
+    clauses = dict(_split_clauses(parts))
     subject, verb = found["subject"], found["verb"].lower()
     is_everybody = subject.lower() in _EVERYBODY
     refuses = "not" in verb
@@ -185,17 +185,19 @@ def _sentence(text: str, place: str) -> Expectation:
     if "from" in clauses and not is_everybody:
         raise BadInput("`from` belongs to nobody, everybody and anybody: name who it is in front instead")
     reaches = not refuses and subject.lower() != "nobody"
-    source = _place(subject) if not is_everybody else _place(clauses["from"]) if "from" in clauses else Place()
-    service = _service(clauses["with"]) if "with" in clauses else ANYTHING
-    targets = tuple(_target(each, service) for each in _AND.split(object_text.strip()))
+    source = (
+        _read_place(subject) if not is_everybody else _read_place(clauses["from"]) if "from" in clauses else Place()
+    )
+    service = _read_service(clauses["with"]) if "with" in clauses else ANYTHING
+    targets = tuple(_read_target(each, service) for each in _AND.split(object_text.strip()))
     if reaches and any(each.service == ANYTHING for each in targets):
         raise BadInput("say what is reached: a port as in `web1:443`, or `with ping`")
     return Expectation(
-        text, place, reaches, source, targets, _place(clauses["except"]) if "except" in clauses else None
+        text, place, reaches, source, targets, _read_place(clauses["except"]) if "except" in clauses else None
     )
 
 
-def _clauses(parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _split_clauses(parts: Sequence[str]) -> Iterator[tuple[str, str]]:
     words = [each.lower() for each in parts[::2]]
     twice = next((each for each in words if words.count(each) > 1), None)
     if twice is not None:
@@ -203,7 +205,7 @@ def _clauses(parts: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield from zip(words, parts[1::2], strict=True)
 
 
-def _place(text: str) -> Place:
+def _read_place(text: str) -> Place:
     words = tuple(_word(each) for each in _AND.split(text.strip()))
     if "outside" in words:
         if len(words) > 1:
@@ -224,18 +226,18 @@ def _word(text: str) -> str:
     return bare
 
 
-def _target(text: str, service: Service) -> Target:
+def _read_target(text: str, service: Service) -> Target:
     found = _TARGET.fullmatch(text)
     if found is None:
-        return Target(Place() if text.lower() in _EVERYBODY[1:] else _place(text), service)
+        return Target(Place() if text.lower() in _EVERYBODY[1:] else _read_place(text), service)
     if service != ANYTHING:
         raise BadInput("a port and `with` do not go together: write web1:53/udp")
-    place = Place() if found["place"].lower() in _EVERYBODY[1:] else _place(found["place"])
+    place = Place() if found["place"].lower() in _EVERYBODY[1:] else _read_place(found["place"])
     ports = normalise_ranges([PortRange.parse(each) for each in found["ports"].split(",")])
     return Target(place, Service(parse_protocol(found["protocol"]) if found["protocol"] else TCP, ports))
 
 
-def _service(text: str) -> Service:
+def _read_service(text: str) -> Service:
     return Service(ping=True) if text.lower() == "ping" else Service(parse_protocol(text))
 
 

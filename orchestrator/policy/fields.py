@@ -59,11 +59,11 @@ class Kind(enum.Enum):
     """True for later fragments only, False for every packet."""
 
 
-def _both(bits: int) -> Mapping[Family, int]:
+def _map_both(bits: int) -> Mapping[Family, int]:
     return MappingProxyType(dict.fromkeys(Family, bits))
 
 
-def _shown(*values: int) -> Mapping[Family, tuple[int, ...]]:
+def _map_shown(*values: int) -> Mapping[Family, tuple[int, ...]]:
     return MappingProxyType(dict.fromkeys(Family, values))
 
 
@@ -92,7 +92,7 @@ class MatchField:
     """Which of the two 16-bit words of the upper-layer header it lies in; None: in neither."""
     label: str = ""
     """The words before its values in a line for people."""
-    shown: Mapping[Family, tuple[int, ...]] = field(default_factory=_shown)
+    shown: Mapping[Family, tuple[int, ...]] = field(default_factory=_map_shown)
     """The values that a reader knows, best first: a packet that is shown has one of them if it may."""
 
     @property
@@ -114,33 +114,33 @@ _TCP = MappingProxyType(dict.fromkeys(Family, frozenset({TCP})))
 _PORTS_ONLY = "only tcp, udp and sctp have ports: name one of them as the protocol"
 _ICMP_ONLY = "only icmp and icmpv6 have types and codes"
 
-FRAGMENTS = MatchField("later_fragment", "fragments", "fragments", Kind.LATER, _both(1), every=False)
+FRAGMENTS = MatchField("later_fragment", "fragments", "fragments", Kind.LATER, _map_both(1), every=False)
 PROTOCOL = MatchField(
-    "protocol", "protocol", "protocols", Kind.NUMBER, _both(8), every=None, shown=_shown(TCP, UDP, ICMP, ICMPV6)
+    "protocol", "protocol", "protocols", Kind.NUMBER, _map_both(8), every=None, shown=_map_shown(TCP, UDP, ICMP, ICMPV6)
 )
 ICMP_TYPE = MatchField(
-    "icmp_type", "icmp_type", "icmp_types", Kind.NUMBER, _both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
+    "icmp_type", "icmp_type", "icmp_types", Kind.NUMBER, _map_both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
     slot=0, label="type",
 )  # fmt: skip
 ICMP_CODE = MatchField(
-    "icmp_code", "icmp_code", "icmp_codes", Kind.NUMBER, _both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
+    "icmp_code", "icmp_code", "icmp_codes", Kind.NUMBER, _map_both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
     needs=ICMP_TYPE, slot=1, label="code",
 )  # fmt: skip
 TCP_FLAGS = MatchField(
-    "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _both(8), every=(), carriers=_TCP,
-    only="only tcp has flags: name tcp as the protocol", shown=_shown(0x02, 0x10, 0x12, 0x04, 0x18),
+    "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _map_both(8), every=(), carriers=_TCP,
+    only="only tcp has flags: name tcp as the protocol", shown=_map_shown(0x02, 0x10, 0x12, 0x04, 0x18),
 )  # fmt: skip
 SOURCE = MatchField("source", "source", "source", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES)
 DESTINATION = MatchField(
     "destination", "destination", "destination", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES
 )
 SOURCE_PORT = MatchField(
-    "source_port", "source_ports", "source_ports", Kind.RANGES, _both(16), every=EVERY_PORT, carriers=_WITH_PORTS,
-    only=_PORTS_ONLY, slot=0, label="from port", shown=_shown(49152),
+    "source_port", "source_ports", "source_ports", Kind.RANGES, _map_both(16), every=EVERY_PORT, carriers=_WITH_PORTS,
+    only=_PORTS_ONLY, slot=0, label="from port", shown=_map_shown(49152),
 )  # fmt: skip
 DESTINATION_PORT = MatchField(
-    "destination_port", "destination_ports", "destination_ports", Kind.RANGES, _both(16), every=EVERY_PORT,
-    carriers=_WITH_PORTS, only=_PORTS_ONLY, slot=1, label="to port", shown=_shown(80),
+    "destination_port", "destination_ports", "destination_ports", Kind.RANGES, _map_both(16), every=EVERY_PORT,
+    carriers=_WITH_PORTS, only=_PORTS_ONLY, slot=1, label="to port", shown=_map_shown(80),
 )  # fmt: skip
 
 FIELDS = (

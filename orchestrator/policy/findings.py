@@ -216,8 +216,8 @@ class Findings(Sequence[Finding]):
     def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
     def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
         if isinstance(index, slice):
-            return tuple(map(self._at, self._order[index].tolist()))
-        return self._at(int(self._order[index]))
+            return tuple(map(self._find_at, self._order[index].tolist()))
+        return self._find_at(int(self._order[index]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Findings):
@@ -227,7 +227,7 @@ class Findings(Sequence[Finding]):
     __hash__ = None  # type: ignore[assignment]  # compared, not kept in sets
 
     def __iter__(self) -> Iterator[Finding]:
-        return map(self._at, self._order.tolist())
+        return map(self._find_at, self._order.tolist())
 
     @property
     def severities(self) -> Mapping[Severity, int]:
@@ -282,13 +282,13 @@ class Findings(Sequence[Finding]):
         conflicts = [replace(each, earlier=places[each.earlier], later=places[each.later]) for each in self.conflicts]
         return Findings(rules, [(int(places[place]), finding) for place, finding in self.placed], conflicts)
 
-    def _at(self, number: int) -> Finding:
+    def _find_at(self, number: int) -> Finding:
         if number < len(self.placed):
             return self.placed[number][1]
         part = next(index for index, conflicts in enumerate(self.conflicts) if number < self._starts[index + 1])
-        return self._conflict(self.conflicts[part], number - self._starts[part])
+        return self._describe_conflict(self.conflicts[part], number - self._starts[part])
 
-    def _conflict(self, of: Conflicts, index: int) -> Finding:
+    def _describe_conflict(self, of: Conflicts, index: int) -> Finding:
         earlier, later = self.rules[of.earlier[index]], self.rules[of.later[index]]
         witness = of.coordinates.packet(of.points[index].tolist())
         first, second = ("permits", "denies") if of.earlier_permits[index] else ("denies", "permits")
@@ -312,7 +312,7 @@ class _Progress:
         self.told(self.done + rows, self.total)
 
 
-def _work(versions: Mapping[Family, Sequence[Row]]) -> int:
+def _estimate_work(versions: Mapping[Family, Sequence[Row]]) -> int:
     return 2 * sum(map(len, versions.values()))
 
 
@@ -334,14 +334,14 @@ def check(
         for direction in Direction
         if any(rule.direction is direction for rule in acl.rules)
     }
-    progress = _Progress(told, sum(map(_work, rows.values())))
+    progress = _Progress(told, sum(map(_estimate_work, rows.values())))
     found: list[Finding] = []
     conflicts: list[Conflicts] = []
     for direction, versions in rows.items():
         anomalies = Anomalies(versions, checks.limits, progress.more, scope)
-        progress.done += _work(versions)
+        progress.done += _estimate_work(versions)
         found += _among_rules(acl, direction, anomalies, checks.returns)
-        found += _on_their_own(acl, direction, anomalies, checks)
+        found += _judge_single_rules(acl, direction, anomalies, checks)
         if len(rows) == 1:  # places among these are places in the list
             conflicts += anomalies.conflicts
             continue
@@ -360,20 +360,20 @@ def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies, returns: 
             yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl), _WEIGHTS[Kind.NEVER])
     rules = {rule.id: rule for rule in acl.rules}
     for dead in anomalies.dead:
-        yield _dead(dead, rules, tracked=returns is ReturnTraffic.TRACKED)
+        yield _describe_dead(dead, rules, tracked=returns is ReturnTraffic.TRACKED)
     for idle in anomalies.idle():
-        yield _redundant(idle, rules)
+        yield _describe_redundant(idle, rules)
     for unknown in anomalies.unknown():
         yield _report_undecided(unknown)
 
 
-def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: Checks) -> Iterator[Finding]:
+def _judge_single_rules(acl: Acl, direction: Direction, anomalies: Anomalies, checks: Checks) -> Iterator[Finding]:
     for rule in acl.rules:
         if rule.direction is direction and anomalies.speaks_of(rule.id):
             boxes = anomalies.boxes(rule.id)
-            yield from _said(Kind.EXPIRED, (rule.id,), find_expired(rule, boxes, checks.now))
+            yield from _make_finding(Kind.EXPIRED, (rule.id,), find_expired(rule, boxes, checks.now))
             weight = _WIDE_OUT if direction is Direction.EGRESS else _WEIGHTS[Kind.WIDE]
-            yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide), weight)
+            yield from _make_finding(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide), weight)
 
 
 def on_groups(acl: Acl) -> Iterator[Finding]:
@@ -384,11 +384,11 @@ def on_groups(acl: Acl) -> Iterator[Finding]:
             users.setdefault(name, []).append(rule)
     for group in acl.groups.values():
         named_by = users.get(group.name, [])
-        for finding in _said(Kind.GROUP, tuple(rule.id for rule in named_by), wordy(group, named_by, acl)):
+        for finding in _make_finding(Kind.GROUP, tuple(rule.id for rule in named_by), wordy(group, named_by, acl)):
             yield replace(finding, group=group.name)
 
 
-def _said(
+def _make_finding(
     kind: Kind, rules: tuple[RuleId, ...], remark: Remark | None, weight: Weight | None = None
 ) -> Iterator[Finding]:
     if remark is not None:
@@ -403,7 +403,7 @@ def _first_to_end(rule: Rule, others: Iterable[RuleId], rules: Mapping[RuleId, R
     return f", until '{ending.id}' ends on {end_of(ending).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _dead(dead: Dead, rules: Mapping[RuleId, Rule], *, tracked: bool) -> Finding:
+def _describe_dead(dead: Dead, rules: Mapping[RuleId, Rule], *, tracked: bool) -> Finding:
     name = dead.rule.id
     if dead.like is not None:
         text = f"'{name}' says the same as '{dead.like}' before it"
@@ -421,7 +421,7 @@ def _dead(dead: Dead, rules: Mapping[RuleId, Rule], *, tracked: bool) -> Finding
     return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text, weight)
 
 
-def _redundant(idle: Idle, listed: Mapping[RuleId, Rule]) -> Finding:
+def _describe_redundant(idle: Idle, listed: Mapping[RuleId, Rule]) -> Finding:
     does = "permitted" if idle.rule.action is Action.PERMIT else "denied"
     by = "others" if idle.heirs is None else _list_names(idle.heirs)
     rules = tuple(name for name in idle.heirs or () if name != DEFAULT_ID)

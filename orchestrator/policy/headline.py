@@ -103,7 +103,7 @@ def _tell_marks(changes: Sequence[Json]) -> Iterator[Sentence]:
         marked = [change for change in changes if change["becomes"] == becomes]
         if marked:
             names = dict.fromkeys(name for change in marked for name in change["after"])
-            yield Sentence(f"{text}: {_few([*map(name_decider, names)])}", Danger.SOME)
+            yield Sentence(f"{text}: {_shorten_words([*map(name_decider, names)])}", Danger.SOME)
 
 
 # ------------------------------------------------------------------------------------------------- what is opened
@@ -128,7 +128,7 @@ def _tell_opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sen
 
     A direction that is thrown open gets one sentence.
     """
-    pairs = ((_opening(change, own), change["packets"]["protocols"]) for change in changes)
+    pairs = ((_make_opening(change, own), change["packets"]["protocols"]) for change in changes)
     told = sorted(pairs, key=lambda one: one[0])
     for _, direction in groupby(told, key=lambda one: one[0].direction):
         some = [*direction]
@@ -137,17 +137,17 @@ def _tell_opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sen
             yield whole
             continue
         for opening, several in groupby(some, key=lambda one: one[0]):
-            yield _sentence(opening, _protocols([protocols for _, protocols in several]))
+            yield _write_sentence(opening, _unite_protocols([protocols for _, protocols in several]))
 
 
 def _thrown_open(told: Sequence[tuple[_Opening, Sequence[str] | None]]) -> Sentence | None:
     """Return a sentence if a direction's wide openings cover every protocol, else None."""
     wide = [one for one in told if min(one[0].near_share, one[0].far_share, one[0].port_share) >= 0.5]
-    protocols = _protocols([names for _, names in wide])
+    protocols = _unite_protocols([names for _, names in wide])
     if not wide or not protocols.every:
         return None
     widest = max((opening for opening, _ in wide), key=lambda one: (one.far_share, one.near_share, one.port_share))
-    return _sentence(widest, protocols)
+    return _write_sentence(widest, protocols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +161,19 @@ class _Protocols:
     every: bool
 
 
-def _protocols(several: Sequence[Sequence[str] | None]) -> _Protocols:
+def _unite_protocols(several: Sequence[Sequence[str] | None]) -> _Protocols:
     names = {name for each in several for name in each or ()}
     every = None in several or (len(names) >= _EVERY_PROTOCOL and names.issuperset(("tcp", "udp")))
     return _Protocols(tuple(sorted(names)), every)
 
 
-def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
+def _make_opening(change: Json, own: Sequence[Prefix]) -> _Opening:
     box, incoming = change["packets"], change["direction"] == "ingress"
     family = Family(box["ip_version"])
     near, far = (box["destination"], box["source"]) if incoming else (box["source"], box["destination"])
     share = _address_share(far, family)
     ours = sum(1 << (family.bits - prefix.length) for prefix in own if prefix.family is family)
-    near_share = 1.0 if near is None else min(1.0, _blocks_size(near, family) / (ours or 1 << family.bits))
+    near_share = 1.0 if near is None else min(1.0, _sum_block_sizes(near, family) / (ours or 1 << family.bits))
     ports = box["destination_ports"]
     return _Opening(
         change["direction"],
@@ -181,8 +181,8 @@ def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
         near_share,
         _wide_words(share, "everyone", far),
         share,
-        "" if ports is None else _few(ports),
-        _port_share(ports),
+        "" if ports is None else _shorten_words(ports),
+        _measure_port_share(ports),
         _are_answers(box["tcp_flags"]),
     )
 
@@ -195,9 +195,9 @@ def _are_answers(flags: Sequence[str] | None) -> bool:
     return flags is not None and all({"ack set", "rst set"} & set(each.split(", ")) for each in flags)
 
 
-def _sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
+def _write_sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
     every = protocols.every
-    what = _what(opening.ports, protocols)
+    what = _describe_ports(opening.ports, protocols)
     if opening.direction == "ingress":
         text = f"opens {what} of {opening.near} to {opening.far}"
     else:
@@ -212,10 +212,10 @@ def _sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
     return Sentence(text, Danger.SOME if opening.far_share >= _WIDE else Danger.NONE)
 
 
-def _what(ports: str, protocols: _Protocols) -> str:
+def _describe_ports(ports: str, protocols: _Protocols) -> str:
     names = protocols.names
     if ports:
-        return f"{'' if protocols.every else _few(names) + ' '}port {ports}"
+        return f"{'' if protocols.every else _shorten_words(names) + ' '}port {ports}"
     if protocols.every:
         return "every port"
     if _PORTED.issuperset(names):
@@ -223,35 +223,35 @@ def _what(ports: str, protocols: _Protocols) -> str:
     if len(names) >= _EVERY_PROTOCOL:
         left = [name for name in ("tcp", "udp") if name not in names]
         return f"every protocol but {' and '.join(left)}"
-    return _few(names)
+    return _shorten_words(names)
 
 
 def _wide_words(share: float, all_of_it: str, texts: Sequence[str] | None) -> str:
     """Addresses in words: all, nearly all, or a few of them by name."""
     if share == 1 or texts is None:
         return all_of_it
-    return f"nearly {all_of_it}" if share >= 0.5 else _few(texts)
+    return f"nearly {all_of_it}" if share >= 0.5 else _shorten_words(texts)
 
 
 def _address_share(texts: Sequence[str] | None, family: Family) -> float:
     """Which part of all addresses some blocks are."""
     if texts is None:
         return 1.0
-    return _blocks_size(texts, family) / (1 << family.bits)
+    return _sum_block_sizes(texts, family) / (1 << family.bits)
 
 
-def _blocks_size(texts: Sequence[str], family: Family) -> int:
-    return sum(_block_size(text, family) for text in texts)
+def _sum_block_sizes(texts: Sequence[str], family: Family) -> int:
+    return sum(_measure_block(text, family) for text in texts)
 
 
-def _block_size(text: str, family: Family) -> int:
+def _measure_block(text: str, family: Family) -> int:
     low, dash, high = text.partition("-")
     if dash:
         return parse_address(high)[1] - parse_address(low)[1] + 1
     return 1 << (family.bits - Prefix.parse(text).length)
 
 
-def _port_share(texts: Sequence[str] | None) -> float:
+def _measure_port_share(texts: Sequence[str] | None) -> float:
     if texts is None:
         return 1.0
     ends = [text.partition("-") for text in texts]
@@ -267,14 +267,14 @@ def _tell_closed(changes: Sequence[Json], kept: Collection[str], packets: Mappin
     gone = [rule for rule in rules if rule not in kept]
     for verb, some in (("closes", gone), ("narrows", [rule for rule in rules if rule not in gone])):
         if some:
-            yield _closing(verb, some, packets)
+            yield _write_closing(verb, some, packets)
     if len(rules) < len(deciders):
         yield Sentence("denies packets that the default permits", Danger.SOME)
 
 
-def _closing(verb: str, rules: Sequence[str], packets: Mapping[str, int]) -> Sentence:
+def _write_closing(verb: str, rules: Sequence[str], packets: Mapping[str, int]) -> Sentence:
     several = len(rules) > 1
-    who = f"{len(rules):,} rules ({_few(rules)})" if several else f"rule '{rules[0]}'"
+    who = f"{len(rules):,} rules ({_shorten_words(rules)})" if several else f"rule '{rules[0]}'"
     known = [packets[rule] for rule in rules if rule in packets]
     if not known:
         return Sentence(f"{verb} {who}", Danger.SOME)
@@ -285,6 +285,6 @@ def _closing(verb: str, rules: Sequence[str], packets: Mapping[str, int]) -> Sen
     return Sentence(text, Danger.HIGH if total else Danger.SOME)
 
 
-def _few(words: Sequence[str]) -> str:
+def _shorten_words(words: Sequence[str]) -> str:
     shown = ", ".join(words[:_NAMED])
     return shown if len(words) <= _NAMED else f"{shown} and {len(words) - _NAMED} more"

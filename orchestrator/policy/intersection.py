@@ -257,7 +257,7 @@ def _meeting(
 
     They go into the list that opens the packets, between the two tenants.
     """
-    if len(closed) * _spans(opened) + len(opened) * _spans(closed) <= MOST_SPANS:
+    if len(closed) * _count_spans(opened) + len(opened) * _count_spans(closed) <= MOST_SPANS:
         common = [one.intersect(other) for one in opened for other in closed]
         rules = _denying_few((box for box in common if box is not None), direction)
         if rules is not None:
@@ -280,13 +280,13 @@ def _denying_few(boxes: Iterable[Box], direction: Direction) -> tuple[Rule, ...]
 
 def _denying_all(moves: Moves, direction: Direction) -> tuple[Rule, ...]:
     """Return rules that deny what opens in a list, or all of its direction."""
-    few = _denying_few(moves.opened, direction) if _spans(moves.opened) <= MOST_SPANS else None
+    few = _denying_few(moves.opened, direction) if _count_spans(moves.opened) <= MOST_SPANS else None
     if few is not None:
         return few
     return tuple(rule for box in everything_of(moves.tenant, direction) for rule in _denying(box, direction))
 
 
-def _spans(boxes: Iterable[Box]) -> int:
+def _count_spans(boxes: Iterable[Box]) -> int:
     return sum(count_spans(box) for box in boxes)
 
 

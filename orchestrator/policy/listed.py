@@ -65,7 +65,7 @@ class Listed(Sequence[T]):
 
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
-            return self._part(index)
+            return self._take_slice(index)
         place = index + len(self) if index < 0 else index
         if not 0 <= place < len(self):
             raise IndexError(f"{index} is not in a sequence of {len(self)}")
@@ -112,7 +112,7 @@ class Listed(Sequence[T]):
         start, place = (each._ends[head - 1] if head else 0 for each in (self, other))
         return Stretch(start, _join_pieces(self._pieces[head:end]), place, _join_pieces(other._pieces[head:other_end]))
 
-    def _part(self, index: slice) -> tuple[T, ...]:
+    def _take_slice(self, index: slice) -> tuple[T, ...]:
         start, stop, step = index.indices(len(self))
         if step != 1:
             return tuple(self)[index]

@@ -82,15 +82,15 @@ class Comparisons:
         if few is not None:
             return few
         before, after = nearby(_one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction))
-        moves = (self._compare_mixed if mixed else self._compare)(before, after, new, direction)
+        moves = (self._compare_mixed if mixed else self._compare_lists)(before, after, new, direction)
         self._known[step] = old, moves
         return moves
 
     def _compare_mixed(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> Moves:
         """Compare what lists decide about connections, and what their stateless rules decide alone."""
-        connections = self._compare(view_of_connections(before), view_of_connections(after), tenant, direction)
+        connections = self._compare_lists(view_of_connections(before), view_of_connections(after), tenant, direction)
         permits, denies = (
-            self._compare(view_of_alone(before, action), view_of_alone(after, action), tenant, direction)
+            self._compare_lists(view_of_alone(before, action), view_of_alone(after, action), tenant, direction)
             for action in (Action.PERMIT, Action.DENY)
         )
         return Moves(
@@ -99,7 +99,7 @@ class Comparisons:
             connections.closed + permits.closed + denies.opened,
         )
 
-    def _compare(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> Moves:
+    def _compare_lists(self, before: Acl, after: Acl, tenant: Tenant, direction: Direction) -> Moves:
         self._parts -= count_parts(before) + count_parts(after)
         if self._parts >= 0:
             try:

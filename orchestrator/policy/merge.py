@@ -48,9 +48,9 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
     ours, others = _Side(base, mine), _Side(base, theirs)
     kept = _find_untouched(base, ours, others)
     conflicts = (
-        *_default_conflicts(ours, others),
-        *_group_conflicts(ours, others),
-        *_rule_conflicts(ours, others),
+        *_find_default_conflicts(ours, others),
+        *_find_group_conflicts(ours, others),
+        *_find_rule_conflicts(ours, others),
         *_place_conflicts(ours, others, frozenset(kept)),
     )
     if conflicts:
@@ -85,8 +85,8 @@ class _Side:
         old = {rule.id: rule for rule in base.rules}
         for name in dict.fromkeys((*old, *self.rules)):
             sides = [(old.get(name), base.groups), (self.rules.get(name), acl.groups)]
-            if name in edited or any(rule is not None and groups & _groups_of(rule) for rule, _ in sides):
-                self.boxes[name] = tuple(_boxes(sides))
+            if name in edited or any(rule is not None and groups & _list_groups(rule) for rule, _ in sides):
+                self.boxes[name] = tuple(_make_boxes(sides))
 
     def edits(self, way: Direction) -> bool:
         """Whether it touches any rule of a direction."""
@@ -107,31 +107,31 @@ class _Side:
         return found
 
 
-def _groups_of(rule: Rule) -> set[str]:
+def _list_groups(rule: Rule) -> set[str]:
     return {*rule.source.groups, *rule.destination.groups}
 
 
-def _boxes(sides: Iterable[tuple[Rule | None, Mapping[str, AddressGroup]]]) -> Iterator[tuple[Direction, Box]]:
+def _make_boxes(sides: Iterable[tuple[Rule | None, Mapping[str, AddressGroup]]]) -> Iterator[tuple[Direction, Box]]:
     for rule, groups in sides:
         if rule is not None:
             for box in boxes_of(rule, groups):
                 yield rule.direction, box
 
 
-def _default_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
+def _find_default_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
     for way in Direction:
         mine, theirs = way in ours.changes.defaults, way in others.changes.defaults
         if (mine and (theirs or others.edits(way))) or (theirs and ours.edits(way)):
             yield f"the {way.value} default was changed, and rules of that direction on the other side"
 
 
-def _group_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
+def _find_group_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
     for name in sorted({*ours.changes.groups} & {*others.changes.groups}):
         if ours.acl.groups.get(name) != others.acl.groups.get(name):
             yield f"group '{name}' was changed on both sides"
 
 
-def _rule_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
+def _find_rule_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
     if len(ours.boxes) * len(others.boxes) > MOST_PAIRS:
         yield f"both sides touch too many rules to compare: {len(ours.boxes)} and {len(others.boxes)}"
         return
@@ -140,11 +140,11 @@ def _rule_conflicts(ours: _Side, others: _Side) -> Iterator[str]:
             yield f"rule '{mine}' was changed on both sides"
             continue
         for theirs, other_boxes in others.boxes.items():
-            if mine != theirs and _touch(our_boxes, other_boxes):
+            if mine != theirs and _have_common_packets(our_boxes, other_boxes):
                 yield f"your rule '{mine}' and their rule '{theirs}' match the same packets"
 
 
-def _touch(left: Iterable[tuple[Direction, Box]], right: Iterable[tuple[Direction, Box]]) -> bool:
+def _have_common_packets(left: Iterable[tuple[Direction, Box]], right: Iterable[tuple[Direction, Box]]) -> bool:
     rights = [*right]
     return any(way is other and box.overlaps(found) for way, box in left for other, found in rights)
 
@@ -184,12 +184,12 @@ def _merge_rules(
         (others if way in others.changes.defaults else ours).acl.default(way)
         for way in (Direction.INGRESS, Direction.EGRESS)
     )
-    groups = _merged_groups(ours, others)
-    gone = {name for rule in rules for name in _groups_of(rule)} & (spare.keys() - groups.keys())
+    groups = _merge_groups(ours, others)
+    gone = {name for rule in rules for name in _list_groups(rule)} & (spare.keys() - groups.keys())
     groups |= {name: spare[name] for name in gone}
     return Acl(tuple(rules), groups, ingress_default=ingress, egress_default=egress)
 
 
-def _merged_groups(ours: _Side, others: _Side) -> dict[str, AddressGroup]:
+def _merge_groups(ours: _Side, others: _Side) -> dict[str, AddressGroup]:
     groups = {name: group for name, group in ours.acl.groups.items() if name not in others.changes.groups}
     return groups | {name: others.acl.groups[name] for name in others.changes.groups if name in others.acl.groups}

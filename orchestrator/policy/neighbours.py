@@ -46,7 +46,7 @@ def near_changes(before: Acl, after: Acl) -> Near | None:
 
     All rules of either list that match a packet which a changed rule matches are near it, in both directions.
     """
-    if _besides_rules(before) != _besides_rules(after):
+    if _take_besides_rules(before) != _take_besides_rules(after):
         return None
     old, new = before.rules, after.rules
     kept = common(old, new)
@@ -58,17 +58,17 @@ def near_changes(before: Acl, after: Acl) -> Near | None:
     changed = (*(old[place] for place in gone), *(new[place] for place in come))
     near = [pair for pair in kept if any(_may_meet(old[pair[0]], each) for each in changed)]
     return Near(
-        _only(before, sorted([*gone, *(one for one, _ in near)])),
-        _only(after, sorted([*come, *(other for _, other in near)])),
+        _select_rules(before, sorted([*gone, *(one for one, _ in near)])),
+        _select_rules(after, sorted([*come, *(other for _, other in near)])),
         changed,
     )
 
 
-def _besides_rules(acl: Acl) -> tuple[object, ...]:
+def _take_besides_rules(acl: Acl) -> tuple[object, ...]:
     return acl.groups, acl.ingress_default, acl.egress_default
 
 
-def _only(acl: Acl, places: list[int]) -> Acl:
+def _select_rules(acl: Acl, places: list[int]) -> Acl:
     rules = tuple(acl.rules[place] for place in places)
     return trusted_acl(rules, acl.groups, acl.ingress_default, acl.egress_default)
 

@@ -104,7 +104,7 @@ def _holds(field: MatchField, rule: Rule, packet: Packet, groups: Mapping[str, A
         case Kind.NUMBER:
             return asked is None or bool(asked == found)
         case Kind.PREFIXES:
-            return _names(asked, groups, packet.family, found)
+            return _names_address(asked, groups, packet.family, found)
         case Kind.RANGES:
             return any(each.low <= found <= each.high for each in asked)
         case Kind.BITS:
@@ -113,7 +113,7 @@ def _holds(field: MatchField, rule: Rule, packet: Packet, groups: Mapping[str, A
             return bool(found or not asked)
 
 
-def _names(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family, address: int) -> bool:
+def _names_address(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family, address: int) -> bool:
     if addresses.is_any:
         return True
     named = (prefix for name in addresses.groups for prefix in groups[name].prefixes)

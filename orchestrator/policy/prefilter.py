@@ -76,7 +76,7 @@ def verdict(policy: Policy, share: Share, packet: Packet, *, rehomed: bool = Fal
     """Return a server's verdict for a packet; `rehomed`: it came from another server."""
     tenant = owner(policy, packet.family, packet.destination)
     if tenant is None or tenant.id not in share.served:
-        return _misdirected_verdict(share, tenant.id if tenant else None, rehomed=rehomed)
+        return _decide_misdirected(share, tenant.id if tenant else None, rehomed=rehomed)
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:
         return PASSED if operator.action is Action.PERMIT else DROPPED
@@ -86,7 +86,7 @@ def verdict(policy: Policy, share: Share, packet: Packet, *, rehomed: bool = Fal
     return PASSED if step.action is Action.PERMIT else DROPPED
 
 
-def _misdirected_verdict(share: Share, tenant: TenantId | None, *, rehomed: bool) -> Verdict:
+def _decide_misdirected(share: Share, tenant: TenantId | None, *, rehomed: bool) -> Verdict:
     if rehomed:
         return DROPPED
     if share.misdirect is Misdirect.WAN:

@@ -167,7 +167,7 @@ def _chosen(
     """
     chosen = np.ones(len(of[PROTOCOL.name]), np.bool_)
     for field, bits in zip(BITS_AXES, header, strict=True):
-        held = _members(bits)[of[field.name]]
+        held = _unpack_members(bits)[of[field.name]]
         chosen &= held if field not in _BESIDES else ~carried[field.name] | held
     return chosen
 
@@ -185,7 +185,7 @@ def _alike(sets: set[int], preferred: Sequence[int] = ()) -> list[int]:
     return list(classes.values())
 
 
-def _members(bits: int) -> npt.NDArray[np.bool_]:
+def _unpack_members(bits: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(np.frombuffer(bits.to_bytes(32, "little"), np.uint8), bitorder="little").view(np.bool_)
 
 

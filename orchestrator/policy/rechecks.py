@@ -58,7 +58,7 @@ class Hulls:
 
     @classmethod
     def of(cls, rules: Sequence[Rule], groups: _Groups) -> Hulls:
-        ends = np.array([[_hull(rule, family, groups) for rule in rules] for family in Family], np.uint64)
+        ends = np.array([[_make_hull(rule, family, groups) for rule in rules] for family in Family], np.uint64)
         shaped = ends.reshape(len(Family), len(rules), 2, _AXES).transpose(2, 0, 3, 1)
         return cls(np.ascontiguousarray(shaped[0]), np.ascontiguousarray(shaped[1]))
 
@@ -84,17 +84,17 @@ class Hulls:
         return found
 
 
-def _hull(rule: Rule, family: Family, groups: _Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _make_hull(rule: Rule, family: Family, groups: _Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if family not in families(rule, groups):
         return _NOTHING
     protocol = _ANY_PROTOCOL if rule.protocol is None else (rule.protocol, rule.protocol)
-    source, destination = (_around(each, groups, family) for each in (rule.source, rule.destination))
+    source, destination = (_enclose_side(each, groups, family) for each in (rule.source, rule.destination))
     from_port, to_port = ((ports[0].low, ports[-1].high) for ports in (rule.source_ports, rule.destination_ports))
     low, high = zip(protocol, source, destination, from_port, to_port, strict=True)
     return low, high
 
 
-def _around(addresses: Addresses, groups: _Groups, family: Family) -> tuple[int, int]:
+def _enclose_side(addresses: Addresses, groups: _Groups, family: Family) -> tuple[int, int]:
     named = side(addresses, groups, family)
     shift = 64 if family is Family.IPV6 else 0
     return named[0].low >> shift, named[-1].high >> shift
@@ -147,7 +147,7 @@ class _Change:
     @classmethod
     def between(cls, before: Judged, acl: Acl, checks: Checks) -> _Change | None:
         """None where the lists have too little in common."""
-        if _besides_rules(before.acl, before.checks) != _besides_rules(acl, checks):
+        if _take_besides_rules(before.acl, before.checks) != _take_besides_rules(acl, checks):
             return None
         pairs = np.array(common(before.acl.rules, acl.rules), np.intp).reshape(-1, 2)
         old, new = pairs[:, 0], pairs[:, 1]
@@ -159,7 +159,7 @@ class _Change:
 
     def findings(self, checks: Checks) -> Findings | None:
         """Return the other list's findings; None if judging all of it is better."""
-        dead = self._dead_before()
+        dead = self._list_dead_before()
         touched = self._touched_rules()
         again = self._judge(touched, dead, checks)
         if again is None:
@@ -179,7 +179,7 @@ class _Change:
         touched[self.new] |= self.before.hulls.meeting(gone)[self.old]
         return touched | np.array([rule.expires is not None for rule in self.acl.rules], np.bool_)
 
-    def _dead_before(self) -> set[str]:
+    def _list_dead_before(self) -> set[str]:
         return {finding.rules[0] for _, finding in self.before.findings.placed if finding.kind in _DEAD}
 
     def _judge(self, touched: Bits, dead: set[str], checks: Checks) -> Findings | None:
@@ -190,7 +190,7 @@ class _Change:
         places = np.flatnonzero(touched | self.hulls.meeting(chosen))
         if len(places) > _MOST_AROUND * len(touched):
             return None
-        part = _only(self.acl, places)
+        part = _select_rules(self.acl, places)
         judged = frozenset(self.acl.rules[place].id for place in chosen.tolist())
         found = check(part, checks, scope=Scope(judged, frozenset(dead - judged)))
         if Kind.UNDECIDED in found.counts or Kind.UNDECIDED in self.before.findings.counts:
@@ -235,11 +235,11 @@ def _others(count: int, places: Places) -> Places:
     return np.flatnonzero(chosen)
 
 
-def _besides_rules(acl: Acl, checks: Checks) -> tuple[object, ...]:
+def _take_besides_rules(acl: Acl, checks: Checks) -> tuple[object, ...]:
     return acl.groups, acl.ingress_default, acl.egress_default, replace(checks, now=None)
 
 
-def _only(acl: Acl, places: Places) -> Acl:
+def _select_rules(acl: Acl, places: Places) -> Acl:
     rules: tuple[Rule, ...] = tuple(acl.rules[place] for place in places.tolist())
     return trusted_acl(rules, acl.groups, acl.ingress_default, acl.egress_default)
 

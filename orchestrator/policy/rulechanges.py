@@ -49,10 +49,10 @@ def list_changes(before: Acl, after: Acl) -> ListChanges:
         name for name in {*before.groups, *after.groups} if before.groups.get(name) != after.groups.get(name)
     )
     defaults = tuple(way for way in Direction if before.default(way) is not after.default(way))
-    return ListChanges(tuple(_rule_changes(before, after)), tuple(groups), defaults)
+    return ListChanges(tuple(_list_changes(before, after)), tuple(groups), defaults)
 
 
-def _rule_changes(before: Acl, after: Acl) -> Iterator[RuleChange]:
+def _list_changes(before: Acl, after: Acl) -> Iterator[RuleChange]:
     old = {rule.id: rule for rule in before.rules}
     new = {rule.id: rule for rule in after.rules}
     for name, rule in old.items():

@@ -116,13 +116,13 @@ class RuleList:
         Those that overlap it, up to the first that contains it.
         """
         if len(self.rows) <= _FEW:
-            return self._answering_of_few(box)
+            return self._find_answering_of_few(box)
         near = self.near(box)
         container = self.first_container(box, near)
         reached = near if container is None else near[near <= container]
         return [row for row in reached.tolist() if self.rows[row].box.overlaps(box)]
 
-    def _answering_of_few(self, box: Box) -> list[int]:
+    def _find_answering_of_few(self, box: Box) -> list[int]:
         found = []
         for number, row in enumerate(self.rows):
             if row.box.overlaps(box):
@@ -158,7 +158,7 @@ class Finder:
     def __init__(self, rows: RuleList, among: RowNumbers) -> None:
         self._rows = rows.rows
         self._among = among
-        self._few = _row_numbers(among) if len(among) <= _FEW else None
+        self._few = _list_row_numbers(among) if len(among) <= _FEW else None
         if self._few is None:
             self._low, self._high = (ends[:, among] for ends in rows.bounds)
 
@@ -179,7 +179,7 @@ class Finder:
         )
         for axis in range(2, len(point)):
             found = found[(self._low[axis, found] <= point[axis]) & (self._high[axis, found] >= point[axis])]
-        return _row_numbers(self._among[found])
+        return _list_row_numbers(self._among[found])
 
     def find_uncovered(self, box: Box, *, stop: int) -> Packet | None:
         """Return a packet of `box` that no row before `stop` holds; None if covered."""
@@ -324,6 +324,6 @@ def _point(packet: Packet) -> tuple[int, ...]:
     )
 
 
-def _row_numbers(rows: RowNumbers) -> list[int]:
+def _list_row_numbers(rows: RowNumbers) -> list[int]:
     numbers: list[int] = rows.tolist()
     return numbers

@@ -39,7 +39,7 @@ def suggest_place(acl: Acl, rule: Rule) -> SuggestedPlace:
     """
     boxes = boxes_of(rule, acl.groups)
     if rule.action is Action.DENY:
-        return _place_of_deny(acl, rule, boxes)
+        return _place_deny(acl, rule, boxes)
     walls, exceptions, covers = _denies_of(acl, rule, boxes)
     if not walls and not exceptions:
         return SuggestedPlace(len(acl.rules), None)
@@ -53,7 +53,7 @@ def suggest_place(acl: Acl, rule: Rule) -> SuggestedPlace:
     return _before(acl, walls[1] if len(walls) > 1 else len(acl.rules), above)
 
 
-def _place_of_deny(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> SuggestedPlace:
+def _place_deny(acl: Acl, rule: Rule, boxes: Sequence[Box]) -> SuggestedPlace:
     for position, other in enumerate(acl.rules):
         if other.direction is rule.direction and other.action is Action.PERMIT:
             theirs = boxes_of(other, acl.groups)

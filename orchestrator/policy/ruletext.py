@@ -24,8 +24,8 @@ def rule_text(rule: Rule) -> str:
 def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
     """One side of a rule: ``@web port 80, 443``."""
     words = [reference_text(f"@{name}") for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
-    text = _cut(words) if words else "any"
-    return text if ports == EVERY_PORT else f"{text} port {_cut([str(each) for each in ports])}"
+    text = _shorten_words(words) if words else "any"
+    return text if ports == EVERY_PORT else f"{text} port {_shorten_words([str(each) for each in ports])}"
 
 
 def more_words(rule: Rule) -> list[str]:
@@ -53,6 +53,6 @@ def more_words(rule: Rule) -> list[str]:
     return words
 
 
-def _cut(words: list[str]) -> str:
+def _shorten_words(words: list[str]) -> str:
     shown = ", ".join(words[:_MOST_WORDS])
     return shown if len(words) <= _MOST_WORDS else f"{shown} and {len(words) - _MOST_WORDS} more"

@@ -75,7 +75,7 @@ def find(acl: Acl, text: str, own: Sequence[Prefix] = (), endpoints: Endpoints =
     words = text.lower().split()
     sockets = {word: named for word in words if (named := _sockets(acl, word, endpoints))}
     protocols = [protocol for word in words if (protocol := _with_ports(word)) is not None] or [TCP]
-    tests = [_test(word) for word in words if word not in sockets]
+    tests = [_make_test(word) for word in words if word not in sockets]
     found: Sequence[int] = range(len(acl.rules))
     for asked in sockets.values():
         decide = {
@@ -96,7 +96,7 @@ def _sockets(acl: Acl, word: str, endpoints: Endpoints) -> Sequence[_Socket]:
         return ()
     name, ports = named
     prefixes = [prefix for each, owned in endpoints.items() if each.lower() == name for prefix in owned]
-    if not prefixes and not any(_says(rule, word) for rule in acl.rules):
+    if not prefixes and not any(_has_word(rule, word) for rule in acl.rules):
         raise BadInput(f"'{name}' is no address, and no endpoint of the tenant")
     return [_Socket(prefix, ports) for prefix in prefixes]
 
@@ -159,7 +159,7 @@ def _directions(socket: _Socket, own: Sequence[Prefix]) -> Sequence[Direction]:
     return (Direction.INGRESS,) if inside else (Direction.EGRESS,)
 
 
-def _test(word: str) -> _Test:
+def _make_test(word: str) -> _Test:
     if word in (Action.PERMIT.value, Action.DENY.value):
         return lambda _, rule, __: rule.action.value == word
     if word in (Direction.INGRESS.value, Direction.EGRESS.value):
@@ -168,28 +168,28 @@ def _test(word: str) -> _Test:
         place = int(word[1:])
         return lambda index, _, __: index + 1 == place
     if word in PORTS:
-        of_port = _port_test(f":{word}")
-        return lambda index, rule, groups: of_port(index, rule, groups) or _says(rule, word)
-    for reader in (_port_test, _address_test, _protocol_test):
+        of_port = _make_port_test(f":{word}")
+        return lambda index, rule, groups: of_port(index, rule, groups) or _has_word(rule, word)
+    for reader in (_make_port_test, _make_address_test, _make_protocol_test):
         try:
             return reader(word)
         except BadInput:
             continue
-    return lambda _, rule, __: _says(rule, word)
+    return lambda _, rule, __: _has_word(rule, word)
 
 
-def _address_test(word: str) -> _Test:
+def _make_address_test(word: str) -> _Test:
     prefix = Prefix.parse(_split(word)[0])
 
     def test(_: int, rule: Rule, groups: _Groups) -> bool:
         if prefix.family not in families(rule, groups):
             return False
-        return any(_meets(addresses, prefix, groups) for addresses in (rule.source, rule.destination))
+        return any(_meets_prefix(addresses, prefix, groups) for addresses in (rule.source, rule.destination))
 
     return test
 
 
-def _port_test(word: str) -> _Test:
+def _make_port_test(word: str) -> _Test:
     ports = parse_ports(word[1:]) if word[0] == ":" else PortRange.parse(word)
 
     def test(_: int, rule: Rule, groups: _Groups) -> bool:
@@ -199,7 +199,7 @@ def _port_test(word: str) -> _Test:
     return test
 
 
-def _protocol_test(word: str) -> _Test:
+def _make_protocol_test(word: str) -> _Test:
     if word.isdigit():
         raise BadInput(f"'{word}' is a port")
     protocol = parse_protocol(word)
@@ -219,7 +219,7 @@ def _split(word: str) -> tuple[str, PortRange | None]:
     return word, None
 
 
-def _meets(addresses: Addresses, prefix: Prefix, groups: _Groups) -> bool:
+def _meets_prefix(addresses: Addresses, prefix: Prefix, groups: _Groups) -> bool:
     if addresses.is_any:
         return True
     named = (member for name in addresses.groups for member in groups[name].prefixes)
@@ -236,7 +236,7 @@ def _has_port(rule: Rule, own: Sequence[PortRange], asked: PortRange) -> bool:
     return any(each.low <= asked.high and asked.low <= each.high for each in own)
 
 
-def _says(rule: Rule, word: str) -> bool:
+def _has_word(rule: Rule, word: str) -> bool:
     texts = (
         rule.id,
         rule.description,

@@ -35,7 +35,7 @@ def is_mixed(policy: Policy) -> bool:
 
 def view_of_connections(acl: Acl) -> Acl:
     """Return a list as it decides about packets that open connections; itself without stateless rules."""
-    return _with_rules(acl, tuple(view_rules(acl.rules))) if acl.has_stateless else acl
+    return _replace_rules(acl, tuple(view_rules(acl.rules))) if acl.has_stateless else acl
 
 
 def view_rules(rules: tuple[Rule, ...]) -> list[Rule]:
@@ -45,7 +45,7 @@ def view_rules(rules: tuple[Rule, ...]) -> list[Rule]:
 
 def view_of_tracking(acl: Acl) -> Acl:
     """Return the view of connections without protocol 0, of which planes know no connection."""
-    return _with_rules(acl, view_of_operator(acl.rules)) if acl.has_stateless else acl
+    return _replace_rules(acl, view_of_operator(acl.rules)) if acl.has_stateless else acl
 
 
 def view_of_operator(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -64,7 +64,7 @@ def view_of_alone(acl: Acl, action: Action) -> Acl:
     return trusted_acl(rules, acl.groups, Action.DENY, Action.DENY)
 
 
-def _with_rules(acl: Acl, rules: tuple[Rule, ...]) -> Acl:
+def _replace_rules(acl: Acl, rules: tuple[Rule, ...]) -> Acl:
     return trusted_acl(rules, acl.groups, acl.ingress_default, acl.egress_default)
 
 

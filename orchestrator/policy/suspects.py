@@ -72,7 +72,7 @@ def wide(rule: Rule, boxes: Iterable[Box], acl: Acl, settings: Wide | None) -> R
     broad = next((box for box in boxes if _is_wide(box, rule.direction, settings)), None)
     if broad is None:
         return None
-    far = _far_side(broad, rule.direction)
+    far = _find_far_side(broad, rule.direction)
     where = "from" if rule.direction is Direction.INGRESS else "to"
     share = spans.size(far) / (1 << broad.family.bits)
     part = f"{'' if share == 1 else f'{share:.3g} of '}all IPv{broad.family.value} addresses"
@@ -83,10 +83,10 @@ def _is_wide(box: Box, direction: Direction, settings: Wide) -> bool:
     share = 1 << max(0, box.family.bits - settings.prefix_length)
     opens = box.tcp_flags >> 0x02 & 1 if box.protocols == 1 << TCP else box.protocols & (1 << TCP | 1 << UDP)
     many = spans.size(box.destination_ports) >= settings.ports
-    return bool(box.fragments & WHOLE and opens) and many and spans.size(_far_side(box, direction)) >= share
+    return bool(box.fragments & WHOLE and opens) and many and spans.size(_find_far_side(box, direction)) >= share
 
 
-def _far_side(box: Box, direction: Direction) -> spans.Spans:
+def _find_far_side(box: Box, direction: Direction) -> spans.Spans:
     return box.source if direction is Direction.INGRESS else box.destination
 
 

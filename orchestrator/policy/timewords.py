@@ -53,7 +53,7 @@ def read_time(text: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime:
 def _find_time(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:
     span = _SPAN.fullmatch(words)
     if span is not None:
-        return _from_now(span[1], now)
+        return _read_distance(span[1], now)
     if _CLOCK.fullmatch(words):
         days = (now.date() + dt.timedelta(days=days) for days in range(3))
         shown = (at for day in days for at in _moments(day, _clock(words), zone))
@@ -68,7 +68,7 @@ def _find_time(words: str, now: dt.datetime, zone: dt.tzinfo) -> dt.datetime | N
     return written if written.tzinfo else _at(written.date(), written.time(), zone, now)
 
 
-def _from_now(text: str, now: dt.datetime) -> dt.datetime | None:
+def _read_distance(text: str, now: dt.datetime) -> dt.datetime | None:
     seconds = 0
     for number, word in _PART.findall(text):
         unit = _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))

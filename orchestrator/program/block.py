@@ -49,7 +49,7 @@ class Block:
 
         `data` are their canonical bytes, cut behind the `longest` match.
         """
-        return cls(_digest(data, longest), len(data), rows, None)
+        return cls(_make_digest(data, longest), len(data), rows, None)
 
     @classmethod
     def of_lines(cls, lines: Sequence[Line]) -> Block:
@@ -57,7 +57,7 @@ class Block:
         longest = longest_match([data for data, _ in lines])
         width = HEAD_BYTES + longest
         data = b"".join([each.ljust(width, b"\0") for each, _ in lines])
-        return cls(_digest(data, longest), len(data), None, lines)
+        return cls(_make_digest(data, longest), len(data), None, lines)
 
     def __len__(self) -> int:
         return self._count
@@ -120,5 +120,5 @@ def edit_lines(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]
     return kept
 
 
-def _digest(data: bytes, longest: int) -> bytes:
+def _make_digest(data: bytes, longest: int) -> bytes:
     return hash_bytes(longest.to_bytes(1, "big") + data)

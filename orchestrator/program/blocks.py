@@ -100,16 +100,16 @@ def cut(flows: FlowTable) -> dict[Bucket, Parts]:
 def _parts(ordered: FlowTable, rows: Rows) -> Iterator[tuple[int, Block]]:
     """The blocks of one bucket from its rows, which are in order."""
     if not is_divided(len(rows)):
-        yield WHOLE, _block(ordered, rows)
+        yield WHOLE, _make_block(ordered, rows)
         return
     part = np.array([part_of(data) for data in rows.tolist()], np.intp)
     order = np.argsort(part, kind="stable")
     starts = np.flatnonzero(np.diff(part[order])) + 1
     for chosen in np.split(order, starts):
-        yield int(part[chosen[0]]), _block(ordered.take(chosen), rows[chosen])
+        yield int(part[chosen[0]]), _make_block(ordered.take(chosen), rows[chosen])
 
 
-def _block(ordered: FlowTable, rows: Rows) -> Block:
+def _make_block(ordered: FlowTable, rows: Rows) -> Block:
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     longest = int(ordered.match_length.max())
     return Block.of_columns(ordered, data[:, : HEAD_BYTES + longest].tobytes(), longest)
@@ -232,7 +232,7 @@ class Blocks:
     def __contains__(self, flow: Flow) -> bool:
         """Whether a row is among them."""
         line = Line.of(flow)
-        parts = self._of_bucket((flow.tenant, flow.cookie >> COOKIE_BITS))
+        parts = self._find_bucket((flow.tenant, flow.cookie >> COOKIE_BITS))
         block = parts.get(WHOLE) or parts.get(part_of(line.data))
         return block is not None and block.holds(line)
 
@@ -313,13 +313,13 @@ class Blocks:
                     yield from mine.without(theirs)
 
     def _find_row(self, wanted: Flow) -> Flow:
-        for block in self._of_bucket((wanted.tenant, wanted.cookie >> COOKIE_BITS)).values():
+        for block in self._find_bucket((wanted.tenant, wanted.cookie >> COOKIE_BITS)).values():
             found = block.find_row(wanted)
             if found is not None:
                 return found
         raise Stale("a row to be removed is not in the program")
 
-    def _of_bucket(self, bucket: Bucket) -> Parts:
+    def _find_bucket(self, bucket: Bucket) -> Parts:
         tenant, upper = bucket
         owner = self._tenants.get(tenant)
         shelf = None if owner is None else owner.shelves.get(upper >> _SHELF_BITS)
@@ -332,12 +332,12 @@ class Blocks:
             for flow in table.rows():
                 change = changes.setdefault((flow.tenant, flow.cookie >> COOKIE_BITS), ([], []))
                 change[which].append(Line.of(flow))
-        return {bucket: _after(self._of_bucket(bucket), *change) for bucket, change in changes.items()}
+        return {bucket: _after(self._find_bucket(bucket), *change) for bucket, change in changes.items()}
 
     def _cut_again(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
         """The buckets that many rows touch, after the change: by column."""
         touched = sorted(buckets_of(removed) | buckets_of(added))
-        near = FlowTable.join_tables([block.rows for bucket in touched for block in self._of_bucket(bucket).values()])
+        near = FlowTable.join_tables([block.rows for bucket in touched for block in self._find_bucket(bucket).values()])
         rows = canonical(near)
         order = np.argsort(rows, kind="stable")
         keep = np.ones(len(near), np.bool_)
@@ -352,7 +352,7 @@ class Blocks:
             if number not in shelves:
                 known = self._tenants[tenant].shelves.get(number) if tenant in self._tenants else None
                 shelves[number] = {} if known is None else dict(known.by_name)
-            for part in self._of_bucket((tenant, upper)):
+            for part in self._find_bucket((tenant, upper)):
                 del shelves[number][upper, part]
             for part, block in parts.items():
                 shelves[number][upper, part] = block

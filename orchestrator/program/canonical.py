@@ -53,7 +53,7 @@ def hash_bytes(data: bytes | memoryview) -> bytes:
 
 
 @lru_cache(maxsize=1 << 14)
-def _list_digest(instructions: bytes) -> bytes:
+def _digest_list(instructions: bytes) -> bytes:
     return hash_bytes(instructions)
 
 
@@ -66,14 +66,14 @@ def canonical(flows: FlowTable) -> Rows:
     if width:
         rows["match"] = flows.match
     if len(flows):
-        lists = np.frombuffer(b"".join(map(_list_digest, flows.instruction_set)), np.uint8)
+        lists = np.frombuffer(b"".join(map(_digest_list, flows.instruction_set)), np.uint8)
         rows["instructions"] = lists.reshape(-1, DIGEST_BYTES)[flows.instructions]
     return rows.view(f"S{rows.dtype.itemsize}")
 
 
 def line_of(flow: Flow) -> bytes:
     """One row in canonical form, without zeros at the end."""
-    lists = _list_digest(flow.instructions)
+    lists = _digest_list(flow.instructions)
     head = _LINE.pack(flow.tenant, flow.cookie, flow.priority, flow.table, lists, len(flow.match))
     return (head + flow.match).rstrip(b"\0")
 

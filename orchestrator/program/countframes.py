@@ -123,11 +123,11 @@ def decode_frames(data: bytes, now_us: int) -> Iterator[CountFrame]:
     """
     at = 0
     while at < len(data):
-        frame, at = _decode(data, at, now_us)
+        frame, at = _decode_frame(data, at, now_us)
         yield frame
 
 
-def _decode(data: bytes, at: int, now_us: int) -> tuple[CountFrame, int]:
+def _decode_frame(data: bytes, at: int, now_us: int) -> tuple[CountFrame, int]:
     if len(data) - at < _HEAD.size:
         raise BadInput("a frame is cut off", place="counts")
     whole, notes, host, counts, chunk, sequence, sent_us = _HEAD.unpack_from(data, at)
@@ -140,7 +140,7 @@ def _decode(data: bytes, at: int, now_us: int) -> tuple[CountFrame, int]:
             data[ends[0] : ends[1]].decode(),
             sequence,
             counts_of(data[ends[1] : ends[2]]),
-            tuple(_note(*_NOTE.unpack_from(data, at + _HEAD.size + _NOTE.size * index)) for index in range(notes)),
+            tuple(_make_note(*_NOTE.unpack_from(data, at + _HEAD.size + _NOTE.size * index)) for index in range(notes)),
             data[ends[2] : ends[3]],
             bool(whole),
         )
@@ -149,7 +149,7 @@ def _decode(data: bytes, at: int, now_us: int) -> tuple[CountFrame, int]:
     return frame.of_time(now_us - sent_us, now_us), ends[-1]
 
 
-def _note(loss: int, entries: int, within_s: float) -> Note:
+def _make_note(loss: int, entries: int, within_s: float) -> Note:
     if loss >= len(_LOSSES) or not 0 <= within_s < float("inf"):
         raise BadInput("a note says nothing that is known", place="counts")
     return Note(_LOSSES[loss], entries, within_s)

@@ -55,7 +55,7 @@ def difference(old: FlowTable, new: FlowTable) -> tuple[FlowTable, FlowTable]:
     """Return the rows only in `old` and only in `new`, in each table's order."""
     old_rows, new_rows = canonical(old).tolist(), canonical(new).tolist()
     common = set(old_rows).intersection(new_rows)
-    removed, added = old.take(_absent(old_rows, common)), new.take(_absent(new_rows, common))
+    removed, added = old.take(_find_absent(old_rows, common)), new.take(_find_absent(new_rows, common))
     return removed.compact_sets(), added.compact_sets()
 
 
@@ -104,5 +104,5 @@ def apply(program: Program, delta: Delta) -> Program:
     return Program(program.domain, program.tier, delta.generation, delta.target, blocks, delta.ports)
 
 
-def _absent(rows: list[bytes], common: set[bytes]) -> npt.NDArray[np.bool_]:
+def _find_absent(rows: list[bytes], common: set[bytes]) -> npt.NDArray[np.bool_]:
     return np.fromiter((row not in common for row in rows), np.bool_, len(rows))

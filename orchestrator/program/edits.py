@@ -116,10 +116,10 @@ class _Sources:
         alike = (self._rows.get(line, ()) for line in lines)
         shared = Counter(row for rows in alike if len(rows) <= _MOST_SHARED for row in rows)
         if not shared:
-            return b"".join([*map(_number, (len(text), 0, 2 * len(text))), text])
+            return b"".join([*map(_encode_number, (len(text), 0, 2 * len(text))), text])
         row = min(shared, key=lambda each: (-shared[each], each))
         pieces = _pieces(lines, self._texts[row], self._places_of(row))
-        return b"".join([_number(len(text)), _number(row + 1), *pieces])
+        return b"".join([_encode_number(len(text)), _encode_number(row + 1), *pieces])
 
     def _places_of(self, row: int) -> dict[bytes, int]:
         """Where in a text each of its lines begins."""
@@ -142,20 +142,20 @@ def _pieces(lines: Sequence[bytes], source: bytes, places: dict[bytes, int]) -> 
             end += len(line)
             continue
         if end > begin:
-            yield _number(2 * (end - begin) + 1) + _number(begin)
+            yield _encode_number(2 * (end - begin) + 1) + _encode_number(begin)
             begin = end = 0
         place = places.get(line) if len(line) >= _LEAST_COPY else None
         if place is None:
             written += line
             continue
         if written:
-            yield _number(2 * len(written)) + written
+            yield _encode_number(2 * len(written)) + written
             written = b""
         begin, end = place, place + len(line)
     if end > begin:
-        yield _number(2 * (end - begin) + 1) + _number(begin)
+        yield _encode_number(2 * (end - begin) + 1) + _encode_number(begin)
     if written:
-        yield _number(2 * len(written)) + written
+        yield _encode_number(2 * len(written)) + written
 
 
 def _follow_recipe(recipe: bytes, texts: Sequence[bytes], room: int) -> bytes:
@@ -182,7 +182,7 @@ def _follow_recipe(recipe: bytes, texts: Sequence[bytes], room: int) -> bytes:
     return bytes(found)
 
 
-def _number(value: int) -> bytes:
+def _encode_number(value: int) -> bytes:
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

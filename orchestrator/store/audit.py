@@ -163,14 +163,14 @@ class Audit:
         if wanted.until is not None:
             statement = statement.where(audit.c.time < to_micros(wanted.until))
         ordered = statement.order_by(audit.c.id.desc() if newest else audit.c.id).limit(limit)
-        return tuple(_entry(row) for row in self._tx.read(ordered))
+        return tuple(_read_entry(row) for row in self._tx.read(ordered))
 
     def entry(self, entry_id: int) -> AuditEntry:
         """Return one entry. Raises NotFound."""
         row = self._tx.read(select(audit).where(audit.c.id == entry_id)).first()
         if row is None:
             raise NotFound(f"the audit trail has no entry {entry_id}")
-        return _entry(row)
+        return _read_entry(row)
 
     # ------------------------------------------------------------------------------------------------ anchors
 
@@ -203,7 +203,7 @@ class Audit:
             chain, number = after
             later = (columns.chain > chain) | ((columns.chain == chain) & (columns.number > number))
             statement = statement.where(columns.chain >= chain, later)
-        return tuple(_anchor(row) for row in self._tx.read(statement))
+        return tuple(_read_anchor(row) for row in self._tx.read(statement))
 
     def prune(self, before: dt.datetime) -> int:
         """Take out entries that were anchored before a time; return how many.
@@ -243,7 +243,7 @@ class Audit:
         return None if before == NO_ROWS else before, None if after == NO_ROWS else after
 
 
-def _entry(row: Row[Any]) -> AuditEntry:
+def _read_entry(row: Row[Any]) -> AuditEntry:
     return AuditEntry(
         id=row.id,
         chain=row.chain,
@@ -264,7 +264,7 @@ def _entry(row: Row[Any]) -> AuditEntry:
     )
 
 
-def _anchor(row: Row[Any]) -> AuditAnchor:
+def _read_anchor(row: Row[Any]) -> AuditAnchor:
     return AuditAnchor(
         chain=row.chain,
         number=row.number,

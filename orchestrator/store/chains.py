@@ -60,16 +60,16 @@ class EditedRows:
 
     def end(self, rows: Iterable[tuple[object, ...]]) -> None:
         """Add rows that ended."""
-        self.ended.update(_lines(rows))
+        self.ended.update(_write_lines(rows))
 
     def begin(self, rows: Iterable[tuple[object, ...]]) -> None:
         """Add rows that began; the last value of each is its text."""
         listed = list(rows)
-        self.begun.update(_lines(listed))
+        self.begun.update(_write_lines(listed))
         self.begun_bytes += sum([len(str(row[-1])) + ROW_BYTES for row in listed])
 
 
-def _lines(rows: Iterable[tuple[object, ...]]) -> bytes:
+def _write_lines(rows: Iterable[tuple[object, ...]]) -> bytes:
     return "".join(["\t".join(map(str, row)) + "\n" for row in rows]).encode()
 
 

@@ -94,14 +94,14 @@ class Domains(Sites):
 
     def get(self, domain: str) -> DomainRecord:
         """Raises NotFound."""
-        return _domain_record(self._tx.domain(domain))
+        return _read_domain(self._tx.domain(domain))
 
     def list(self, *, limit: int = 100, marker: str | None = None) -> tuple[DomainRecord, ...]:
         """Domains in the order of their ids, those after `marker`."""
         statement = select(domains).order_by(domains.c.id).limit(limit)
         if marker is not None:
             statement = statement.where(domains.c.id > marker)
-        return tuple(_domain_record(row) for row in self._tx.read(statement))
+        return tuple(_read_domain(row) for row in self._tx.read(statement))
 
     def names(self) -> tuple[str, ...]:
         """Every domain, the busiest first: by lately published generations, then by hosts and firewalls."""
@@ -202,7 +202,7 @@ class Domains(Sites):
             if domain in self._tx.placed or self._tx.touched.get(domain, Touched()).tenants:
                 found = with_placements(self._tx, domain, found)
         else:
-            policy = self._policy_from_rows(domain, row)
+            policy = self._make_policy(domain, row)
             found = with_placements(self._tx, domain, PolicySnapshot(policy, row.generation))
         if moved or not self._tx.writing:  # a writer that has not moved the generation may have changed rows already
             self._tx.snapshots[domain] = found
@@ -234,7 +234,7 @@ class Domains(Sites):
         for name in touched.endpoints:
             place = bisect_left(endpoints, name, key=lambda each: each.name)
             is_known = place < len(endpoints) and endpoints[place].name == name
-            endpoints[place : place + is_known] = self._endpoint_now(domain, name)
+            endpoints[place : place + is_known] = self._read_endpoint(domain, name)
         return replace(
             policy,
             tenants=tuple(tenants) if touched.tenants or lists else policy.tenants,
@@ -254,16 +254,16 @@ class Domains(Sites):
         owned = known.prefixes if known is not None and name not in touched else owned_prefixes(self._tx, row.number)
         return [Tenant(TenantId(row.id), row.number, owned, record.acl, record.numbers)]
 
-    def _endpoint_now(self, domain: str, name: str) -> Sequence[Endpoint]:
+    def _read_endpoint(self, domain: str, name: str) -> Sequence[Endpoint]:
         try:
             return [self.endpoint(domain, name).endpoint]
         except NotFound:
             return []
 
-    def _policy_from_rows(self, domain: str, row: Row[Any]) -> Policy:
+    def _make_policy(self, domain: str, row: Row[Any]) -> Policy:
         operator = self.operator_rules(domain)
         return Policy(
-            tenants=self._policy_tenants(domain),
+            tenants=self._read_tenants(domain),
             operator=operator.rules,
             operator_numbers=operator.numbers,
             return_traffic=ReturnTraffic(row.return_traffic),
@@ -272,7 +272,7 @@ class Domains(Sites):
             path_mtu_rate=row.path_mtu_rate,
         )
 
-    def _policy_tenants(self, domain: str) -> tuple[Tenant, ...]:
+    def _read_tenants(self, domain: str) -> tuple[Tenant, ...]:
         owned: defaultdict[int, list[Prefix]] = defaultdict(list)
         of_domain = (
             select(prefixes.c.tenant, prefixes.c.prefix)
@@ -295,7 +295,7 @@ class Domains(Sites):
     def operator_rules(self, domain: str) -> OperatorRules:
         """The operator's rules, in order. Raises NotFound."""
         version = self._tx.domain(domain).operator_version
-        rows = self._operator_rows(domain)
+        rows = self._read_operator_rows(domain)
         rules = tuple(rule_from_json(orjson.loads(row.body)) for row in rows)
         return OperatorRules(domain, version, rules, MappingProxyType({row.rule_id: row.number for row in rows}))
 
@@ -313,7 +313,7 @@ class Domains(Sites):
         checked = Acl(tuple(rules)).rules
         _check_lasting(checked)
         bodies = [aclrows.body_of(rule, f"rules[{index}]") for index, rule in enumerate(checked)]
-        old = self._operator_rows(domain)
+        old = self._read_operator_rows(domain)
         if [before.body for before in old] == bodies:
             return Change(row.operator_version, row.generation, changed=False)
         if not approved and not self._tx.rehearses:
@@ -337,7 +337,7 @@ class Domains(Sites):
         """Raise ApprovalNeeded where another person must approve changes of the operator rules; NotFound."""
         _refuse_marked(self._tx.domain(domain))
 
-    def _operator_rows(self, domain: str) -> Sequence[Row[Any]]:
+    def _read_operator_rows(self, domain: str) -> Sequence[Row[Any]]:
         columns = operator_rules.c
         return self._tx.read(select(operator_rules).where(columns.domain == domain).order_by(columns.position)).all()
 
@@ -357,7 +357,7 @@ def _check_lasting(rules: Sequence[Rule]) -> None:
             raise BadPolicy("an operator's rule holds until it is taken out", place=f"rules[{index}].expires")
 
 
-def _domain_record(row: Row[Any]) -> DomainRecord:
+def _read_domain(row: Row[Any]) -> DomainRecord:
     return DomainRecord(
         row.id,
         ReturnTraffic(row.return_traffic),

@@ -93,20 +93,20 @@ class Drafts:
 
         Raises NotFound, also for one whose time is over.
         """
-        for row in self._rows(tenant, shared_drafts.c.id == draft):
-            return _seen(row), row.body
+        for row in self._read_rows(tenant, shared_drafts.c.id == draft):
+            return _read_draft(row), row.body
         raise NotFound(f"the tenant shares no draft '{draft}', or its time is over", place="draft")
 
     def list(self, tenant: str) -> Sequence[SharedDraft]:
         """The drafts that a tenant shares, newest first. Raises NotFound."""
-        return [*map(_seen, self._rows(tenant))]
+        return [*map(_read_draft, self._read_rows(tenant))]
 
     def delete(self, tenant: str, draft: str) -> None:
         """Raises NotFound."""
         self.get(tenant, draft)
         self._tx.write(delete(shared_drafts).where(shared_drafts.c.id == draft))
 
-    def _rows(self, tenant: str, *more: Any) -> Sequence[Row[Any]]:
+    def _read_rows(self, tenant: str, *more: Any) -> Sequence[Row[Any]]:
         number, now = self._tx.tenant(tenant).number, self._tx.micros
         mine = (shared_drafts.c.tenant == number, shared_drafts.c.expires > now, *more)
         return self._tx.read(select(shared_drafts).where(*mine).order_by(shared_drafts.c.created.desc())).all()
@@ -120,7 +120,7 @@ def _kept_expectations(text: str, author: str, micros: int, name: str) -> KeptEx
     return KeptExpectations(text, author, from_micros(micros), micros, name)
 
 
-def _seen(row: Row[Any]) -> SharedDraft:
+def _read_draft(row: Row[Any]) -> SharedDraft:
     return SharedDraft(
         row.id,
         row.author,

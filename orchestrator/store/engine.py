@@ -155,7 +155,7 @@ class Store:
         """One snapshot; a unit from here refuses to write."""
         with self._transaction(writing=False) as tx:
             yield Unit(tx)
-            self._remember(tx)
+            self._remember_written(tx)
 
     def known_bearer(self, secret: str) -> Principal | None:
         """Return a token's bearer, if known without a look into the database.
@@ -169,7 +169,7 @@ class Store:
 
         Raises Unauthenticated: unknown, revoked and expired look the same.
         """
-        return self._borne(digest_of(secret))
+        return self._read_principal(digest_of(secret))
 
     def known_certified(self, fingerprint: bytes) -> Principal | None:
         """Return a certificate's bearer by its fingerprint (SHA-256), if known without the database."""
@@ -180,7 +180,7 @@ class Store:
 
         Raises Unauthenticated: unknown, revoked and expired look the same.
         """
-        return self._borne(certificate_digest(fingerprint))
+        return self._read_principal(certificate_digest(fingerprint))
 
     @property
     def bearers_gone(self) -> int | None:
@@ -217,7 +217,7 @@ class Store:
         bearer = self._principals.get(digest) if self.is_alone else None
         return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
 
-    def _borne(self, digest: bytes) -> Principal:
+    def _read_principal(self, digest: bytes) -> Principal:
         cleared = self._principals.cleared
         with self.read() as unit:
             bearer = unit.tokens.bearer(digest)
@@ -295,10 +295,10 @@ class Store:
         if committed.hosts:
             with self._counting:
                 self.host_changes += 1
-        self._remember(tx)
+        self._remember_written(tx)
         return committed
 
-    def _remember(self, tx: Transaction) -> None:
+    def _remember_written(self, tx: Transaction) -> None:
         for tenant, entry in tx.fresh.items():
             self._cache.put(tenant, entry)
         for domain, snapshot in tx.snapshots.items():

@@ -103,12 +103,12 @@ class Events:
             "ring": _ring(kind, tenant, domain),
         }
         if kind in OBSERVED:
-            self._tx.log(partial(self._insert, row))
+            self._tx.log(partial(self._insert_row, row))
             return
         entry = Audit(self._tx).prepare(kind, subject, body, actor=actor, tenant=tenant, domain=domain, digests=digests)
         self._tx.log(partial(self._insert_audited, row, entry), locks=self._tx.on_postgres)
 
-    def _insert(self, row: Mapping[str, object]) -> None:
+    def _insert_row(self, row: Mapping[str, object]) -> None:
         [appended] = self._tx.rows(_APPEND, **row)
         self._note_inserted(int(appended.id))
 
@@ -123,7 +123,7 @@ class Events:
             [appended] = self._tx.rows(_APPEND_AUDITED, lock=LOG_LOCK, **both)
             self._note_inserted(int(appended.id))
         else:
-            self._insert(row)
+            self._insert_row(row)
             Audit(self._tx).write(entry())
 
     def _note_inserted(self, event_id: int) -> None:
@@ -162,7 +162,7 @@ class Events:
         if tenant is not None:
             statement = statement.where(events.c.tenant == tenant)
         rows = self._tx.read(statement)
-        return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten(tenant))
+        return EventPage(tuple(_read_event(row) for row in rows), missed=event_id < self.forgotten(tenant))
 
     def newest_of(self, kind: str, tenant: int) -> dt.datetime | None:
         """Return when a kind of event was last logged about a tenant's number, or None."""
@@ -180,7 +180,7 @@ class Events:
             statement = statement.where(events.c.id < before)
         if tenant is not None:
             statement = statement.where(events.c.tenant == tenant)
-        return EventPage(tuple(_event(row) for row in self._tx.read(statement)), missed=False)
+        return EventPage(tuple(_read_event(row) for row in self._tx.read(statement)), missed=False)
 
     def renumber(self, ahead: int, last: int) -> None:
         """Move every event's id by `ahead`; `last` is the last id given out.
@@ -230,5 +230,5 @@ def _ring(kind: str, tenant: int | None, domain: str | None) -> str:
     return "refusals" if kind in _REFUSALS else "service"
 
 
-def _event(row: Row[Any]) -> LoggedEvent:
+def _read_event(row: Row[Any]) -> LoggedEvent:
     return LoggedEvent(row.id, from_micros(row.time), row.kind, row.subject, orjson.loads(row.detail), row.tenant)

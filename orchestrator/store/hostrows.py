@@ -24,17 +24,17 @@ from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
 
 
-def _newest_ports(insertion: Insertion) -> Insert:
+def _make_ports_upsert(insertion: Insertion) -> Insert:
     new = insertion(host_ports)
     return new.on_conflict_do_update(index_elements=("domain", "host"), set_={"ports": new.excluded.ports})
 
 
-_KEEP_PORTS = Prepared(_newest_ports)
+_KEEP_PORTS = Prepared(_make_ports_upsert)
 
 
 def switch_rows(tx: Transaction, domain: str, plane: str | None) -> tuple[HostRecord, ...]:
     """The switches of a domain on a plane (None: the hosts'), by name."""
-    rows = tx.read(select(hosts).where(_on(domain, plane)).order_by(hosts.c.name))
+    rows = tx.read(select(hosts).where(_match_hosts(domain, plane)).order_by(hosts.c.name))
     return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
 
 
@@ -53,7 +53,9 @@ def add_switch(tx: Transaction, domain: str, host: HostRecord, plane: str | None
     if taken is not None:
         raise Conflict(f"the domain already has a host '{host.name}'", place="name")
     generation = tx.bump_for_hosts(domain)
-    before = tx.write(delete(former_hosts).where(_former(domain, datapath)).returning(former_hosts.c.since)).first()
+    before = tx.write(
+        delete(former_hosts).where(_match_former_host(domain, datapath)).returning(former_hosts.c.since)
+    ).first()
     since = _since_when(tx, domain, generation) if before is None else before.since
     row = {"domain": domain, "name": host.name, "datapath_id": datapath, "uplink": host.uplink, "plane": plane}
     tx.write(insert(hosts).values(since=since, **row))
@@ -67,7 +69,7 @@ def take_out_switch(tx: Transaction, domain: str, name: str, plane: str | None) 
     """
     reported = (points.c.domain == domain) & (points.c.host == name)
     generation = tx.read(select(points.c.generation).where(reported)).scalar_one_or_none()
-    mine = _on(domain, plane) & (hosts.c.name == name)
+    mine = _match_hosts(domain, plane) & (hosts.c.name == name)
     gone: Sequence[Row[Any]] = tx.write(delete(hosts).where(mine).returning(hosts.c.datapath_id, hosts.c.since)).all()
     for row in gone:
         noted = {"since": max(row.since, generation or 0)}
@@ -89,9 +91,9 @@ def _since_when(tx: Transaction, domain: str, generation: int) -> int:
     return 0 if behind else generation
 
 
-def _on(domain: str, plane: str | None) -> ColumnElement[bool]:
+def _match_hosts(domain: str, plane: str | None) -> ColumnElement[bool]:
     return (hosts.c.domain == domain) & (hosts.c.plane.is_(None) if plane is None else hosts.c.plane == plane)
 
 
-def _former(domain: str, datapath: str) -> ColumnElement[bool]:
+def _match_former_host(domain: str, datapath: str) -> ColumnElement[bool]:
     return (former_hosts.c.domain == domain) & (former_hosts.c.datapath_id == datapath)

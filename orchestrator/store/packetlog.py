@@ -102,7 +102,7 @@ class PacketLog:
         ]
         self._tx.write(insert(packet_log), rows)
         for number in {numbers.get(each.tenant or "") for each in records}:
-            self._forget(domain, number)
+            self._forget_old(domain, number)
 
     def of_tenant(self, tenant: str, **asked: Any) -> Sequence[LoggedPacket]:
         """Records of a tenant; for what may be asked see `_list_records`. Raises NotFound."""
@@ -137,7 +137,7 @@ class PacketLog:
 
     def _seal(self, domain: str, record: LoggedPacket) -> str:
         """The headers of a record as they are kept: encrypted where there is a key."""
-        text = orjson.dumps(_body(record))
+        text = orjson.dumps(_write_body(record))
         key = self._tx.settings.packets_key
         return text.decode() if key is None else seal(key, domain, text)
 
@@ -153,7 +153,7 @@ class PacketLog:
             body["octets"], row.id,
         )  # fmt: skip
 
-    def _forget(self, domain: str, tenant: int | None) -> None:
+    def _forget_old(self, domain: str, tenant: int | None) -> None:
         mine = packet_log.c.tenant == tenant if tenant is not None else packet_log.c.tenant.is_(None)
         mine &= packet_log.c.domain == domain
         kept = select(packet_log.c.id).where(mine).order_by(packet_log.c.id.desc())
@@ -168,7 +168,7 @@ def limit_of(tx: Transaction, domain: str) -> LogLimit:
     return USUAL if row is None else LogLimit(row.rate, row.burst)
 
 
-def _body(record: LoggedPacket) -> Mapping[str, Any]:
+def _write_body(record: LoggedPacket) -> Mapping[str, Any]:
     direction = {"direction": record.direction.value} if record.direction is not None else {}
     return {**packet_to_json(record.packet), "octets": record.length, **direction}
 

@@ -106,11 +106,11 @@ class Placements:
         expect(expected_version, known.version)
         if known.settings == settings:
             return known.version
-        self._write_settings(domain, version=known.version + 1, body=_body(settings))
+        self._write_settings(domain, version=known.version + 1, body=_write_settings_text(settings))
         return known.version + 1
 
     def _write_settings(self, domain: str, **values: object) -> None:
-        fresh = {"domain": domain, "version": _FIRST_VERSION, "body": _body(_DEFAULTS)}
+        fresh = {"domain": domain, "version": _FIRST_VERSION, "body": _write_settings_text(_DEFAULTS)}
         row = self._tx.upsert(placement_settings).values(fresh | values)
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
 
@@ -140,7 +140,7 @@ class Placements:
     def list(self, domain: str) -> tuple[Placement, ...]:
         """Every placement of a domain, by tenant and rule. Raises NotFound."""
         self._tx.domain(domain)
-        return tuple(_placement(row) for row in self._tx.read(_OF_DOMAIN, {"domain": domain}))
+        return tuple(_read_placement(row) for row in self._tx.read(_OF_DOMAIN, {"domain": domain}))
 
     def wish(self, domain: str, rule: LiftedRule, wish: Wish | None) -> Placement | None:
         """Pin or forbid a rule, or leave it to the chooser; return its placement.
@@ -149,17 +149,17 @@ class Placements:
         no such rule.
         """
         number = self._number(domain, rule)
-        before = self._find(domain, rule)
+        before = self._find_placement(domain, rule)
         if wish is not None:
             said = {"wish": wish.value, "chosen": None, "saves": None, "because": f"{wish.value} by the operator"}
-            self._put(domain, number, rule, said)
+            self._put_placement(domain, number, rule, said)
         elif before is not None and before.wish is not None:
-            self._put(domain, number, rule, {"wish": None, "because": f"not {before.wish.value} any more"})
-        after = self._find(domain, rule)
+            self._put_placement(domain, number, rule, {"wish": None, "because": f"not {before.wish.value} any more"})
+        after = self._find_placement(domain, rule)
         if (before is not None and before.wanted) != (after is not None and after.wanted):
             self._tx.bump_for_placement(domain)
         if after is not None and after.says_nothing:
-            self._forget(domain, number, rule)
+            self._forget_placement(domain, number, rule)
             return None
         return after
 
@@ -176,24 +176,24 @@ class Placements:
             domain, looked=self._tx.micros, **dict(zip(("idle_permille", "unused_permille"), shares, strict=True))
         )
         for verdict in (*choice.lift, *choice.stays):
-            self._chosen(domain, verdict)
+            self._note_choice(domain, verdict)
         for verdict in choice.lower:
             self._take_down(domain, verdict)
         if choice.lift or choice.lower:
             self._tx.bump_for_placement(domain)
         return True
 
-    def _chosen(self, domain: str, verdict: Verdict) -> None:
+    def _note_choice(self, domain: str, verdict: Verdict) -> None:
         try:
             number = self._number(domain, verdict.rule)
         except NotFound:
             return  # it was taken out of its list in the meantime
-        before = self._find(domain, verdict.rule)
+        before = self._find_placement(domain, verdict.rule)
         if before is not None and before.wish is not None:
             return  # and here the operator has spoken
         saves = None if verdict.saves_us_per_s is None else round(verdict.saves_us_per_s)
         since = {} if before is not None and before.chosen is not None else {"chosen": self._tx.micros}
-        self._put(domain, number, verdict.rule, {"because": verdict.because, "saves": saves, **since})
+        self._put_placement(domain, number, verdict.rule, {"because": verdict.because, "saves": saves, **since})
 
     def _take_down(self, domain: str, verdict: Verdict) -> None:
         """End the chooser's wish.
@@ -201,9 +201,11 @@ class Placements:
         The row stays while it says that the rule stands above its list.
         """
         number = self._tenant_number(domain, verdict.rule)
-        before = self._find(domain, verdict.rule)
+        before = self._find_placement(domain, verdict.rule)
         if number is not None and before is not None and before.wish is None:
-            self._put(domain, number, verdict.rule, {"chosen": None, "saves": None, "because": verdict.because})
+            self._put_placement(
+                domain, number, verdict.rule, {"chosen": None, "saves": None, "because": verdict.because}
+            )
 
     # ------------------------------------------------------------------------------------------- after compiling
 
@@ -237,11 +239,11 @@ class Placements:
             because=because,
         )
         if after.says_nothing:
-            self._forget(domain, number, rule)
+            self._forget_placement(domain, number, rule)
         elif after != known:
             micros = {"chosen": after.chosen, "lifted": after.lifted}
             said = {name: None if value is None else to_micros(value) for name, value in micros.items()}
-            self._put(domain, number, rule, said | {"because": because})
+            self._put_placement(domain, number, rule, said | {"because": because})
         if (after.lifted is None) != (known.lifted is None):
             kind = "placement.lowered" if after.lifted is None else "placement.lifted"
             detail: dict[str, object] = {"tenant": rule.tenant, "rule": rule.rule, "because": because}
@@ -265,26 +267,26 @@ class Placements:
         found = self._tx.read(asked).scalar_one_or_none()
         return None if found is None else int(found)
 
-    def _find(self, domain: str, rule: LiftedRule) -> Placement | None:
+    def _find_placement(self, domain: str, rule: LiftedRule) -> Placement | None:
         rows = self._tx.read(
             _OF_DOMAIN.where(tenants.c.id == rule.tenant, placements.c.rule_id == rule.rule), {"domain": domain}
         )
         row = rows.one_or_none()
-        return None if row is None else _placement(row)
+        return None if row is None else _read_placement(row)
 
-    def _put(self, domain: str, number: int, rule: LiftedRule, said: Mapping[str, object]) -> None:
+    def _put_placement(self, domain: str, number: int, rule: LiftedRule, said: Mapping[str, object]) -> None:
         key = {"domain": domain, "tenant": number, "rule_id": rule.rule}
         row = self._tx.upsert(placements).values(key | dict(said))
         self._tx.write(row.on_conflict_do_update(index_elements=list(key), set_=dict(said)))
 
-    def _forget(self, domain: str, number: int, rule: LiftedRule) -> None:
+    def _forget_placement(self, domain: str, number: int, rule: LiftedRule) -> None:
         here = (placements.c.domain == domain) & (placements.c.tenant == number)
         self._tx.write(delete(placements).where(here, placements.c.rule_id == rule.rule))
 
 
 def with_placements(tx: Transaction, domain: str, snapshot: PolicySnapshot) -> PolicySnapshot:
     """A snapshot with the rules that are to be lifted as the database has them."""
-    found = [_placement(row) for row in tx.read(_OF_DOMAIN, {"domain": domain})]
+    found = [_read_placement(row) for row in tx.read(_OF_DOMAIN, {"domain": domain})]
     return replace(
         snapshot,
         lifted=tuple(each.rule for each in found if each.wanted),
@@ -300,7 +302,7 @@ _OF_DOMAIN = (
 )
 
 
-def _placement(row: Row[Any]) -> Placement:
+def _read_placement(row: Row[Any]) -> Placement:
     return Placement(
         LiftedRule(TenantId(row.tenant_id), RuleId(row.rule_id)),
         None if row.wish is None else Wish(row.wish),
@@ -322,8 +324,8 @@ def _state(row: Row[Any]) -> PlacementSettings:
         _FIRST_VERSION if row.version is None else row.version,
         _DEFAULTS if row.body is None else _settings(row.body),
         from_micros(row.created if row.looked is None else row.looked),
-        _share(row.idle_permille),
-        _share(row.unused_permille),
+        _read_share(row.idle_permille),
+        _read_share(row.unused_permille),
     )
 
 
@@ -336,9 +338,9 @@ def _settings(body: str) -> Settings:
     return Settings(**said | {"algorithm": Algorithm(said["algorithm"])})
 
 
-def _body(settings: Settings) -> str:
+def _write_settings_text(settings: Settings) -> str:
     return orjson.dumps(asdict(settings) | {"algorithm": settings.algorithm.value}).decode()
 
 
-def _share(permille: int | None) -> float | None:
+def _read_share(permille: int | None) -> float | None:
     return None if permille is None else permille / _PER_MILLE

@@ -104,7 +104,7 @@ class Proposals:
         one_line(new.comment, place="comment", longest=LONGEST_REASON)
         self._forget(scope)
         size = func.coalesce(func.sum(func.length(proposals.c.body)), 0).label("size")
-        room = select(func.count().label("open"), size).where(*self._of(scope), self._is_open())
+        room = select(func.count().label("open"), size).where(*self._of(scope), self._match_open())
         kept = self._tx.read(room).one()
         count, stored = int(kept.open), int(kept.size)
         if count >= MOST_OPEN or stored + len(new.body) > MOST_BYTES:
@@ -116,7 +116,7 @@ class Proposals:
         row = {
             "id": name,
             "domain": scope.domain,
-            "tenant": self._number(scope),
+            "tenant": self._find_tenant_number(scope),
             "kind": new.kind,
             "author": new.author,
             "person": new.bearing.person,
@@ -137,11 +137,11 @@ class Proposals:
 
     def list(self, scope: Scope) -> Sequence[Proposal]:
         """The proposals about a list, or about a domain, newest first. Raises NotFound."""
-        return [self._read_proposal(scope, row).seen for row in self._rows(scope)]
+        return [self._read_proposal(scope, row).seen for row in self._read_rows(scope)]
 
     def get(self, scope: Scope, proposal: str) -> KeptProposal:
         """One proposal. Raises NotFound."""
-        for row in self._rows(scope, proposals.c.id == proposal):
+        for row in self._read_rows(scope, proposals.c.id == proposal):
             return self._read_proposal(scope, row)
         raise NotFound(f"there is no proposal '{proposal}'")
 
@@ -164,7 +164,7 @@ class Proposals:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _number(self, scope: Scope) -> int | None:
+    def _find_tenant_number(self, scope: Scope) -> int | None:
         return None if scope.tenant is None else int(self._tx.tenant(scope.tenant).number)
 
     def _of(self, scope: Scope) -> tuple[Any, ...]:
@@ -172,12 +172,12 @@ class Proposals:
         if scope.tenant is None:
             self._tx.domain(scope.domain)
             return proposals.c.domain == scope.domain, proposals.c.tenant.is_(None)
-        return (proposals.c.tenant == self._number(scope),)
+        return (proposals.c.tenant == self._find_tenant_number(scope),)
 
-    def _is_open(self) -> Any:
+    def _match_open(self) -> Any:
         return (proposals.c.state == _OPEN) & (proposals.c.expires > self._tx.micros)
 
-    def _rows(self, scope: Scope, *more: Any) -> Sequence[Row[Any]]:
+    def _read_rows(self, scope: Scope, *more: Any) -> Sequence[Row[Any]]:
         found = select(proposals).where(*self._of(scope), *more)
         return self._tx.read(found.order_by(proposals.c.created.desc(), proposals.c.id)).all()
 
@@ -186,7 +186,7 @@ class Proposals:
 
         A proposal is closed when it was decided or ended.
         """
-        over = (*self._of(scope), ~self._is_open())
+        over = (*self._of(scope), ~self._match_open())
         self._tx.write(update(proposals).where(*over, proposals.c.body.is_not(None)).values(body=None))
         newest = select(proposals.c.id).where(*over).order_by(proposals.c.created.desc()).limit(MOST_DECIDED)
         kept = list(self._tx.read(newest).scalars())

@@ -35,12 +35,12 @@ class Replies:
         """
         if not _KEY.match(key):
             raise BadInput("a key is 1 to 255 visible ASCII characters", place="Idempotency-Key")
-        mine = (replies.c.token == token_id) & (replies.c.key == key) & (replies.c.created > self._oldest())
+        mine = (replies.c.token == token_id) & (replies.c.key == key) & (replies.c.created > self._find_oldest())
         row = self._tx.read(select(replies).where(mine)).one_or_none()
         if row is None:
             return None
         if row.request != request:
-            raise _used_otherwise()
+            raise _make_conflict()
         return Reply(row.status, orjson.loads(row.headers), row.body)
 
     def keep(self, token_id: int, key: str, request: bytes, reply: Reply) -> None:
@@ -49,7 +49,7 @@ class Replies:
         Raises TooOften when as many as can be are kept for the token, and Conflict as `find` does.
         """
         self._tx.log(self._forget)  # at the end: those rows are everybody's
-        mine, is_old = replies.c.token == token_id, replies.c.created <= self._oldest()
+        mine, is_old = replies.c.token == token_id, replies.c.created <= self._find_oldest()
         self._tx.write(delete(replies).where(mine, replies.c.key == key, is_old))
         kept = select(replies.c.created).where(mine, not_(is_old))
         if self._tx.read(kept.offset(MOST_KEPT - 1).limit(1)).first() is not None:
@@ -70,20 +70,20 @@ class Replies:
         try:
             self._tx.write(insert(replies).values(row))
         except Conflict:  # a request in another domain used it meanwhile
-            raise _used_otherwise() from None
+            raise _make_conflict() from None
 
     def _forget(self) -> None:
         """Forget old answers of all tokens, but for those that another transaction holds.
 
         That one holds a key that it uses again, and waits for the log, which this one has: both would wait for ever.
         """
-        old = select(replies.c.token, replies.c.key).where(replies.c.created <= self._oldest())
+        old = select(replies.c.token, replies.c.key).where(replies.c.created <= self._find_oldest())
         key = tuple_(replies.c.token, replies.c.key)
         self._tx.write(delete(replies).where(key.in_(old.with_for_update(skip_locked=True))))
 
-    def _oldest(self) -> int:
+    def _find_oldest(self) -> int:
         return self._tx.micros - int(self._tx.settings.replies_kept_h * _MICROS_PER_HOUR)
 
 
-def _used_otherwise() -> Conflict:
+def _make_conflict() -> Conflict:
     return Conflict("the key was used for another request: take a new one", place="Idempotency-Key")

@@ -65,24 +65,24 @@ class Sites:
     def endpoints(self, domain: str, *, tenant: str | None = None) -> tuple[EndpointRecord, ...]:
         """The endpoints by name, of one tenant or of all. Raises NotFound."""
         self._tx.domain(domain)
-        statement = _endpoint_rows(domain)
+        statement = _select_endpoints(domain)
         if tenant is not None:
             statement = statement.where(endpoints.c.tenant == self._tx.tenant(tenant).number)
         addresses: defaultdict[str, list[Prefix]] = defaultdict(list)
         columns = endpoint_prefixes.c
         for row in self._tx.read(select(endpoint_prefixes).where(columns.domain == domain).order_by(columns.first)):
             addresses[row.endpoint].append(Prefix.parse(row.prefix))
-        return tuple(_endpoint_record(row, addresses[row.name]) for row in self._tx.read(statement))
+        return tuple(_read_endpoint(row, addresses[row.name]) for row in self._tx.read(statement))
 
     def endpoint(self, domain: str, name: str) -> EndpointRecord:
         """Raises NotFound."""
         self._tx.domain(domain)
-        row = self._tx.read(_endpoint_rows(domain).where(endpoints.c.name == name)).one_or_none()
+        row = self._tx.read(_select_endpoints(domain).where(endpoints.c.name == name)).one_or_none()
         if row is None:
             raise NotFound(f"the domain has no endpoint '{name}'")
         columns = endpoint_prefixes.c
         mine = select(columns.prefix).where(columns.domain == domain, columns.endpoint == name).order_by(columns.first)
-        return _endpoint_record(row, [Prefix.parse(text) for text in self._tx.read(mine).scalars()])
+        return _read_endpoint(row, [Prefix.parse(text) for text in self._tx.read(mine).scalars()])
 
     def put_endpoint(self, domain: str, endpoint: Endpoint, *, expected_version: int | None = None) -> Change:
         """Add or change an endpoint. `expected_version=0` means: only if there is none of that name.
@@ -92,7 +92,7 @@ class Sites:
         """
         row = self._tx.domain(domain)
         _check_endpoint(endpoint)
-        old = self._tx.read(_endpoint_rows(domain).where(endpoints.c.name == endpoint.name)).one_or_none()
+        old = self._tx.read(_select_endpoints(domain).where(endpoints.c.name == endpoint.name)).one_or_none()
         expect(expected_version, 0 if old is None else old.version)
         if old is not None and self.endpoint(domain, endpoint.name).endpoint == _in_order(endpoint):
             return Change(old.version, row.generation, changed=False)
@@ -182,7 +182,7 @@ def _select_reported(domain: str, host: str) -> Select[Any]:
     )
 
 
-def _endpoint_rows(domain: str) -> Select[Any]:
+def _select_endpoints(domain: str) -> Select[Any]:
     return (
         select(endpoints, tenants.c.id.label("tenant_id"))
         .join(tenants, tenants.c.number == endpoints.c.tenant)
@@ -191,7 +191,7 @@ def _endpoint_rows(domain: str) -> Select[Any]:
     )
 
 
-def _endpoint_record(row: Row[Any], addresses: Sequence[Prefix]) -> EndpointRecord:
+def _read_endpoint(row: Row[Any], addresses: Sequence[Prefix]) -> EndpointRecord:
     endpoint = Endpoint(row.name, TenantId(row.tenant_id), row.port, row.mac, tuple(addresses))
     return EndpointRecord(endpoint, row.version)
 

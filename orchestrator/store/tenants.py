@@ -38,7 +38,7 @@ class Tenants:
         row = {"number": number, "id": tenant, "domain": domain, "name": name, "created": self._tx.micros}
         self._tx.write(insert(tenants).values(version=1, acl_version=UNWRITTEN, **row))
         self._write_first_version(number, domain, tenant)
-        self._add(number, prefixes)
+        self._add_prefixes(number, prefixes)
         return self.get(tenant)
 
     def _write_first_version(self, number: int, domain: str, tenant: str) -> None:
@@ -57,7 +57,7 @@ class Tenants:
 
     def get(self, tenant: str) -> TenantRecord:
         """Raises NotFound."""
-        return self._record(self._tx.tenant(tenant))
+        return self._read_record(self._tx.tenant(tenant))
 
     def domain(self, tenant: str) -> str:
         """The domain that a tenant is in. Raises NotFound."""
@@ -68,19 +68,19 @@ class Tenants:
         statement = select(tenants).order_by(tenants.c.id).limit(limit)
         if marker is not None:
             statement = statement.where(tenants.c.id > marker)
-        return tuple(self._record(row) for row in self._tx.read(statement).all())
+        return tuple(self._read_record(row) for row in self._tx.read(statement).all())
 
     def rename(self, tenant: str, name: str, *, expected_version: int | None = None) -> TenantRecord:
         """Raises NotFound, Stale, BadInput."""
-        row = self._begin(tenant, expected_version)
+        row = self._begin_change(tenant, expected_version)
         one_line(name, place="name")
-        self._end(row, name=name)
+        self._end_change(row, name=name)
         return self.get(tenant)
 
     def quota(self, tenant: str) -> Quota:
         """Return the limits of the tenant's list. Raises NotFound."""
         row = self._tx.tenant(tenant)
-        return _quota(row)
+        return _read_quota(row)
 
     def set_quota(self, tenant: str, quota: Quota, *, expected_version: int | None = None) -> TenantRecord:
         """Say what the tenant's list may cost.
@@ -89,8 +89,8 @@ class Tenants:
 
         Moves no generation. Raises NotFound, Stale.
         """
-        row = self._begin(tenant, expected_version)
-        self._end(
+        row = self._begin_change(tenant, expected_version)
+        self._end_change(
             row,
             quota_rules=quota.rules,
             quota_flows=quota.flows,
@@ -106,7 +106,7 @@ class Tenants:
 
         Raises NotFound, Stale, and Conflict while it still has endpoints.
         """
-        row = self._begin(tenant, expected_version)
+        row = self._begin_change(tenant, expected_version)
         _refuse_marked(row)
         left = select(endpoints.c.name).where(endpoints.c.tenant == row.number).order_by(endpoints.c.name).limit(1)
         endpoint = self._tx.read(left).scalar_one_or_none()
@@ -122,25 +122,25 @@ class Tenants:
         self, tenant: str, prefixes: Iterable[Prefix], *, expected_version: int | None = None
     ) -> TenantRecord:
         """Make `prefixes` what the tenant owns. Raises as `add_prefix` and `remove_prefix` do."""
-        row = self._begin(tenant, expected_version)
+        row = self._begin_change(tenant, expected_version)
         wanted, owned = dict.fromkeys(prefixes), owned_prefixes(self._tx, row.number)
         removed = [prefix for prefix in owned if prefix not in wanted]
         added = [prefix for prefix in wanted if prefix not in owned]
-        return self._exchange(row, removed, added)
+        return self._exchange_prefixes(row, removed, added)
 
     def add_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
         """Raises Conflict when any tenant owns an overlapping prefix (it never says which), NotFound, Stale."""
-        return self._exchange(self._begin(tenant, expected_version), [], [prefix])
+        return self._exchange_prefixes(self._begin_change(tenant, expected_version), [], [prefix])
 
     def remove_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
         """Remove a prefix of a tenant.
 
         Raises NotFound, Stale, and Conflict while an endpoint or a rule of the tenant still needs it.
         """
-        row = self._begin(tenant, expected_version)
+        row = self._begin_change(tenant, expected_version)
         if prefix not in owned_prefixes(self._tx, row.number):
             raise NotFound(f"{prefix} is not among the prefixes of '{tenant}'")
-        return self._exchange(row, [prefix], [])
+        return self._exchange_prefixes(row, [prefix], [])
 
     def owner(self, prefix: Prefix) -> TenantId | None:
         """The id of a tenant that owns a prefix overlapping this one (for administrators)."""
@@ -151,28 +151,28 @@ class Tenants:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _begin(self, tenant: str, expected_version: int | None) -> Row[Any]:
+    def _begin_change(self, tenant: str, expected_version: int | None) -> Row[Any]:
         row = self._tx.tenant(tenant)
         expect(expected_version, row.version)
         return row
 
-    def _end(self, row: Row[Any], **values: object) -> None:
+    def _end_change(self, row: Row[Any], **values: object) -> None:
         self._tx.write(update(tenants).where(tenants.c.number == row.number).values(version=row.version + 1, **values))
 
-    def _exchange(self, row: Row[Any], removed: Iterable[Prefix], added: Iterable[Prefix]) -> TenantRecord:
+    def _exchange_prefixes(self, row: Row[Any], removed: Iterable[Prefix], added: Iterable[Prefix]) -> TenantRecord:
         removed, added = tuple(removed), tuple(added)
         if not removed and not added:
-            return self._record(row)
+            return self._read_record(row)
         _refuse_marked(row)
         for prefix in removed:
             self._tx.write(delete(prefixes).where(prefixes.c.first == first_bytes(prefix)))
-        self._add(row.number, added)
+        self._add_prefixes(row.number, added)
         self._check_still_owned(row, removed)
-        self._end(row)
+        self._end_change(row)
         self._tx.bump_for_tenant(row.domain, row.id)
         return self.get(row.id)
 
-    def _add(self, number: int, added: Iterable[Prefix]) -> None:
+    def _add_prefixes(self, number: int, added: Iterable[Prefix]) -> None:
         for prefix in added:
             held = overlapping(self._tx, prefixes, prefix)
             if held is not None:
@@ -201,9 +201,9 @@ class Tenants:
         except BadPolicy as error:
             raise Conflict(f"the tenant's access list still names it: {error}", place="prefixes") from None
 
-    def _record(self, row: Row[Any]) -> TenantRecord:
+    def _read_record(self, row: Row[Any]) -> TenantRecord:
         owned = owned_prefixes(self._tx, row.number)
-        quota = _quota(row)
+        quota = _read_quota(row)
         return TenantRecord(
             TenantId(row.id),
             row.number,
@@ -229,6 +229,6 @@ def _refuse_marked(row: Row[Any]) -> None:
         )
 
 
-def _quota(row: Row[Any]) -> Quota:
+def _read_quota(row: Row[Any]) -> Quota:
     kept = row.quota_bytes, row.quota_versions
     return Quota(row.quota_rules, row.quota_flows, *kept, row.quota_streams, row.quota_analysis)

@@ -71,7 +71,9 @@ class Tokens:
         if person:
             one_line(person, place="person", longest=LONGEST_PERSON)
         made_by = None if maker is None else maker.person
-        return self._insert(role, number, description, self._end_of(expires), Bearing(person or made_by or "", made_by))
+        return self._insert_token(
+            role, number, description, self._end_of(expires), Bearing(person or made_by or "", made_by)
+        )
 
     def rotate(
         self, token_id: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None, maker: Bearing | None = None
@@ -97,7 +99,7 @@ class Tokens:
         end = end if row.expires is None else min(end, row.expires)
         self._tx.write(update(tokens).where(tokens.c.id == token_id).values(expires=end))
         bearing = _successor_of(_bearing(row), maker)
-        return self._insert(Role(row.role), row.tenant, row.description, self._end_of(expires), bearing)
+        return self._insert_token(Role(row.role), row.tenant, row.description, self._end_of(expires), bearing)
 
     def _check_room(self, tenant: int | None, person: str) -> None:
         """Raise TooOften where as many tokens as may be bear a person's name."""
@@ -109,10 +111,10 @@ class Tokens:
 
     def get(self, token_id: int) -> TokenRecord:
         """Return a token without its secret. Raises NotFound."""
-        row = self._tx.read(_rows().where(tokens.c.id == token_id)).one_or_none()
+        row = self._tx.read(_select_rows().where(tokens.c.id == token_id)).one_or_none()
         if row is None:
             raise NotFound(f"there is no token {token_id}")
-        return _record(row)
+        return _read_record(row)
 
     def bearing(self, token_id: int) -> Bearing:
         """The person that bears a token, and who has seen its secret. Raises NotFound."""
@@ -132,7 +134,7 @@ class Tokens:
             raise BadInput(f"a token is good for {days:g} days at most (setting token_days)", place="expires")
         return expires
 
-    def _insert(
+    def _insert_token(
         self, role: Role, tenant: int | None, description: str, expires: dt.datetime, bearing: Bearing
     ) -> NewToken:
         secret = new_secret()
@@ -148,7 +150,7 @@ class Tokens:
             maker=bearing.maker,
         )
         token_id = self._tx.write(new.returning(tokens.c.id)).scalar_one()
-        return NewToken(secret, _record(self._tx.read(_rows().where(tokens.c.id == token_id)).one()))
+        return NewToken(secret, _read_record(self._tx.read(_select_rows().where(tokens.c.id == token_id)).one()))
 
     def check(self, secret: str) -> Principal:
         """Return the bearer of this token. Raises Unauthenticated: unknown, revoked and expired look the same."""
@@ -162,7 +164,7 @@ class Tokens:
         row = self._tx.row(_BEARER, of_secret=digest, at=self._tx.micros)
         if row is None:
             raise Unauthenticated(_NOT_VALID)
-        return Bearer(_principal(row), row.expires)
+        return Bearer(_read_principal(row), row.expires)
 
     def require(self, token_id: int) -> None:
         """Raise Unauthenticated for a token or certificate that was revoked, or has ended."""
@@ -171,10 +173,10 @@ class Tokens:
 
     def list(self, *, tenant: str | None = None) -> tuple[TokenRecord, ...]:
         """Tokens, oldest first, without secrets. Raises NotFound."""
-        statement = _rows().order_by(tokens.c.id)
+        statement = _select_rows().order_by(tokens.c.id)
         if tenant is not None:
             statement = statement.where(tokens.c.tenant == self._tx.tenant(tenant).number)
-        return tuple(_record(row) for row in self._tx.read(statement))
+        return tuple(_read_record(row) for row in self._tx.read(statement))
 
     def revoke(self, token_id: int) -> None:
         """Raises NotFound."""
@@ -190,7 +192,7 @@ def check_expiry(tx: Transaction, expires: dt.datetime) -> None:
         raise BadInput(f"{expires.isoformat()} has passed already", place="expires")
 
 
-def _rows() -> Select[Any]:
+def _select_rows() -> Select[Any]:
     return (
         select(tokens, tenants.c.id.label("tenant_id"), enforcers.c.domain.label("domain_id"))
         .outerjoin(tenants, tenants.c.number == tokens.c.tenant)
@@ -200,7 +202,7 @@ def _rows() -> Select[Any]:
 
 _NOT_VALID = "the token or the certificate is not valid, or not any more"
 _NOT_ENDED = or_(tokens.c.expires.is_(None), tokens.c.expires > bindparam("at"))
-_BEARER = Prepared(_rows().where(tokens.c.digest == bindparam("of_secret"), _NOT_ENDED))
+_BEARER = Prepared(_select_rows().where(tokens.c.digest == bindparam("of_secret"), _NOT_ENDED))
 _HELD = Prepared(select(tokens.c.id).where(tokens.c.id == bindparam("token"), _NOT_ENDED))
 
 
@@ -217,11 +219,11 @@ def _successor_of(old: Bearing, maker: Bearing | None) -> Bearing:
     return Bearing(old.person, maker.person)
 
 
-def _principal(row: Row[Any]) -> Principal:
+def _read_principal(row: Row[Any]) -> Principal:
     tenant = None if row.tenant_id is None else TenantId(row.tenant_id)
     return Principal(row.id, Role(row.role), tenant, row.domain_id, row.enforcer, description=row.description)
 
 
-def _record(row: Row[Any]) -> TokenRecord:
+def _read_record(row: Row[Any]) -> TokenRecord:
     expires = None if row.expires is None else from_micros(row.expires)
-    return TokenRecord(row.id, _principal(row), row.description, from_micros(row.created), expires, _bearing(row))
+    return TokenRecord(row.id, _read_principal(row), row.description, from_micros(row.created), expires, _bearing(row))

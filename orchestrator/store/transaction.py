@@ -193,13 +193,13 @@ class Transaction:
 
     def read(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:
         """Execute a query."""
-        return self._run(self.connection.execute, statement, parameters)
+        return self._run_guarded(self.connection.execute, statement, parameters)
 
     def rows(self, statement: Prepared, /, **parameters: object) -> Rows:
         """Carry out a prepared statement, query or change; what it returns."""
         if statement.changes is not None:
             self._may_change(statement.changes)
-        return self._run(statement.carry_out, self._driver, self._dialect, parameters)
+        return self._run_guarded(statement.carry_out, self._driver, self._dialect, parameters)
 
     def each(self, statement: Prepared, many: Sequence[Mapping[str, object]]) -> None:
         """Carry out a prepared change for each of many parameters."""
@@ -207,14 +207,14 @@ class Transaction:
             self.rows(statement, **many[0])
         elif many:
             self._may_change(statement.changes)
-            self._run(statement.carry_out_each, self._driver, self._dialect, many)
+            self._run_guarded(statement.carry_out_each, self._driver, self._dialect, many)
 
     def row(self, statement: Prepared, /, **parameters: object) -> Row[Any] | None:
         """The one row that a prepared statement returns, or None."""
         found = self.rows(statement, **parameters)
         return found[0] if found else None
 
-    def _run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def _run_guarded(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if self.spent is not None:
             raise RuntimeError(f"{self.spent}: begin a new unit")
         try:
@@ -237,7 +237,7 @@ class Transaction:
 
         They are read again when they are needed.
         """
-        self._must_write()
+        self._check_writing()
         if table is tenants:
             self._tenants.clear()
         elif table is domains:
@@ -245,7 +245,7 @@ class Transaction:
         elif table is hosts or table is fleet_members:  # a VNF counts as a host when it has served
             self.moves_hosts = True
 
-    def _must_write(self) -> None:
+    def _check_writing(self) -> None:
         if not self.writing:
             raise RuntimeError("this unit only reads: use store.write()")
 
@@ -254,10 +254,10 @@ class Transaction:
 
         Rows are tuples in the order of `columns`.
         """
-        self._must_write()
+        self._check_writing()
         names = ", ".join(columns)
         if self.on_postgres:
-            self._run(lambda: self._copy(f"COPY {table.name} ({names}) FROM STDIN", rows))
+            self._run_guarded(lambda: self._copy_rows(f"COPY {table.name} ({names}) FROM STDIN", rows))
             return
         marks = f"({', '.join('?' * len(columns))})"
         statement = f"INSERT INTO {table.name} ({names}) VALUES "  # noqa: S608 - names of ours
@@ -265,9 +265,9 @@ class Transaction:
         for start in range(0, len(listed), _ROWS_AT_ONCE):
             part = listed[start : start + _ROWS_AT_ONCE]
             values = list(chain.from_iterable(part))
-            self._run(partial(self._driver.execute, statement + ", ".join([marks] * len(part)), values))
+            self._run_guarded(partial(self._driver.execute, statement + ", ".join([marks] * len(part)), values))
 
-    def _copy(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+    def _copy_rows(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         assert isinstance(self._driver, psycopg.Connection)
         with self._driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
             for row in rows:
@@ -283,7 +283,7 @@ class Transaction:
 
     def draw(self, counter: str, count: int = 1) -> int:
         """The first of `count` consecutive numbers that were never drawn before."""
-        self._must_write()
+        self._check_writing()
         if self.draw_apart is not None:
             return self.draw_apart(counter, count)
         taken = self.row(_DRAW, called=counter, by=count)
@@ -363,22 +363,22 @@ class Transaction:
         It moves once a transaction.
         """
         self.reshaped.add(domain)
-        return self._next_generation(domain)
+        return self._raise_generation(domain)
 
     def bump_for_tenant(self, domain: str, tenant: str) -> int:
         """The same where a tenant came, went, or has other prefixes."""
         self.touched.setdefault(domain, Touched()).tenants.add(tenant)
-        return self._next_generation(domain)
+        return self._raise_generation(domain)
 
     def bump_for_endpoint(self, domain: str, endpoint: str) -> int:
         """The same where an endpoint came, went or changed."""
         self.touched.setdefault(domain, Touched()).endpoints.add(endpoint)
-        return self._next_generation(domain)
+        return self._raise_generation(domain)
 
     def bump_for_hosts(self, domain: str) -> int:
         """The same where hosts came or went, which the policy does not name."""
         self.touched.setdefault(domain, Touched())
-        return self._next_generation(domain)
+        return self._raise_generation(domain)
 
     def bump_for_list(self, owner: Row[Any]) -> int:
         """Move a domain's generation after a change of one tenant's list only.
@@ -386,12 +386,12 @@ class Transaction:
         `owner` is the tenant's row, at the first change with the version before it. Returns the generation.
         """
         self.lists.setdefault(owner.id, int(owner.acl_version))
-        return self._next_generation(owner.domain)
+        return self._raise_generation(owner.domain)
 
     def bump_for_placement(self, domain: str) -> int:
         """The same where nothing changed but which rules are lifted."""
         self.placed.add(domain)
-        return self._next_generation(domain)
+        return self._raise_generation(domain)
 
     def lists_changed(self) -> Mapping[str, ListsChanged]:
         """Return the moved domain and its changed lists, where nothing else changed.
@@ -405,7 +405,7 @@ class Transaction:
         ((domain, generation),) = self.generations.items()
         return {domain: ListsChanged(generation - self.stride, tuple(sorted(self.lists)))}
 
-    def _next_generation(self, domain: str) -> int:
+    def _raise_generation(self, domain: str) -> int:
         if self.part is not None and self.part != domain_part(domain):
             raise Elsewhere(f"domain '{domain}' moves in a transaction that writes '{self.part}' only")
         if domain not in self.generations:

@@ -43,12 +43,12 @@ def fill(kind: type[Document], source: object, **stated: Any) -> Document:
 
     Fields that are given as `stated` are taken from there.
     """
-    names = _names(kind)  # type: ignore[arg-type]
+    names = _list_names(kind)  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names if name not in stated}, **stated)
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
+def _list_names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
@@ -63,13 +63,13 @@ def reader(hint: Any) -> Reader:
     if get_origin(hint) in _READERS:
         return _READERS[get_origin(hint)](get_args(hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _enum_reader(hint)
+        return _make_enum_reader(hint)
     if is_dataclass(hint):
-        return _document_reader(hint)
+        return _make_document_reader(hint)
     raise TypeError(f"{hint} cannot be read from JSON")
 
 
-def _exactly(kind: type, words: str) -> Reader:
+def _make_exact_reader(kind: type, words: str) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not kind:
             raise BadInput(f"is not {words}")
@@ -78,13 +78,13 @@ def _exactly(kind: type, words: str) -> Reader:
     return read
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     if type(value) is not float and type(value) is not int:
         raise BadInput("is not a number")
     return float(value)
 
 
-def _time(value: Any) -> dt.datetime:
+def _read_time(value: Any) -> dt.datetime:
     try:
         time = dt.datetime.fromisoformat(value)
     except (TypeError, ValueError):
@@ -94,24 +94,24 @@ def _time(value: Any) -> dt.datetime:
     return time
 
 
-def _null(value: Any) -> None:
+def _read_null(value: Any) -> None:
     if value is not None:
         raise BadInput("is not null")
 
 
 _PLAIN: dict[Any, Reader] = {
-    str: _exactly(str, "text"),
-    int: _exactly(int, "a whole number"),
-    bool: _exactly(bool, "true or false"),
-    float: _number,
-    dt.datetime: _time,
-    types.NoneType: _null,
+    str: _make_exact_reader(str, "text"),
+    int: _make_exact_reader(int, "a whole number"),
+    bool: _make_exact_reader(bool, "true or false"),
+    float: _read_number,
+    dt.datetime: _read_time,
+    types.NoneType: _read_null,
     object: lambda value: value,
     Any: lambda value: value,
 }
 
 
-def _word_reader(words: tuple[Any, ...]) -> Reader:
+def _make_word_reader(words: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if value not in words:
             raise BadInput(f"is none of {', '.join(map(str, words))}")
@@ -120,7 +120,7 @@ def _word_reader(words: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _enum_reader(kind: type[enum.Enum]) -> Reader:
+def _make_enum_reader(kind: type[enum.Enum]) -> Reader:
     def read(value: Any) -> enum.Enum:
         try:
             return kind(value)
@@ -130,7 +130,7 @@ def _enum_reader(kind: type[enum.Enum]) -> Reader:
     return read
 
 
-def _union_reader(hints: tuple[Any, ...]) -> Reader:
+def _make_union_reader(hints: tuple[Any, ...]) -> Reader:
     choices = [reader(each) for each in hints if each is not types.NoneType]
     is_optional = types.NoneType in hints
 
@@ -147,7 +147,7 @@ def _union_reader(hints: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _tuple_reader(hints: tuple[Any, ...]) -> Reader:
+def _make_tuple_reader(hints: tuple[Any, ...]) -> Reader:
     item = reader(hints[0])
 
     def read(value: Any) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ def _tuple_reader(hints: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _mapping_reader(hints: tuple[Any, ...]) -> Reader:
+def _make_mapping_reader(hints: tuple[Any, ...]) -> Reader:
     item = reader(hints[1])
 
     def read(value: Any) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _mapping_reader(hints: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _document_reader(kind: Any) -> Reader:
+def _make_document_reader(kind: Any) -> Reader:
     hints = get_type_hints(kind)
     parts = [
         (each.name, hints[each.name], reader(hints[each.name]), each.default is each.default_factory is MISSING)
@@ -209,10 +209,10 @@ def _document_reader(kind: Any) -> Reader:
 
 
 _READERS: dict[Any, Callable[[tuple[Any, ...]], Reader]] = {
-    Literal: _word_reader,
-    Union: _union_reader,
-    types.UnionType: _union_reader,
-    tuple: _tuple_reader,
-    Mapping: _mapping_reader,
+    Literal: _make_word_reader,
+    Union: _make_union_reader,
+    types.UnionType: _make_union_reader,
+    tuple: _make_tuple_reader,
+    Mapping: _make_mapping_reader,
 }
 """What makes a reader of a type with parameters, by what it is made of."""

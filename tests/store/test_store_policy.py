@@ -125,7 +125,7 @@ def test_memory_changes_nothing(sqlite_template: bytes, story: list[tuple[bool, 
 PLANTED: dict[str, tuple[str, Callable[..., object]]] = {
     "tenants stay as they were": ("_tenant_now", lambda _self, _domain, _name, known: [known] if known else []),
     "tenants go": ("_tenant_now", lambda _self, _domain, _name, _known: []),
-    "endpoints go": ("_endpoint_now", lambda _self, _domain, _name: []),
+    "endpoints go": ("_read_endpoint", lambda _self, _domain, _name: []),
 }
 
 

@@ -64,21 +64,21 @@ def with_groups(rules: Sequence[Rule]) -> tuple[tuple[Rule, ...], Mapping[str, A
         for side in (rule.source, rule.destination):
             if len(side.prefixes) >= MANY:
                 if id(side) not in found:
-                    found[id(side)] = _group(side)
+                    found[id(side)] = _make_group(side)
                 uses[found[id(side)].name] += 1
     shared = {place: group for place, group in found.items() if uses[group.name] > 1}
     named = {place: Addresses((), (group.name,)) for place, group in shared.items()}
     groups: Mapping[str, AddressGroup] = {group.name: group for group in shared.values()}
-    return tuple(_naming(rule, named) for rule in rules), MappingProxyType(groups)
+    return tuple(_name_groups(rule, named) for rule in rules), MappingProxyType(groups)
 
 
-def _group(addresses: Addresses) -> AddressGroup:
+def _make_group(addresses: Addresses) -> AddressGroup:
     content = " ".join(map(str, addresses.prefixes)).encode()
     name = f"addresses-{hashlib.blake2b(content, digest_size=16).hexdigest()}"  # two sets must not meet
     return AddressGroup(GroupName(name), addresses.prefixes)
 
 
-def _naming(rule: Rule, named: Mapping[int, Addresses]) -> Rule:
+def _name_groups(rule: Rule, named: Mapping[int, Addresses]) -> Rule:
     sides = {side: named[id(getattr(rule, side))] for side in SIDES if id(getattr(rule, side)) in named}
     return with_sides(rule, sides) if sides else rule
 
@@ -167,9 +167,9 @@ class Assembler:
             if clause.action is Action.PERMIT:
                 self._permits.pop()  # what is left is further down
             if not clause.exact and not self._costs_nothing(clause):
-                self._blame(clause.doubts, clause.action)
+                self._blame_doubts(clause.doubts, clause.action)
             for box in clause.boxes:
-                for match in self._matches(box, clause, direction):
+                for match in self._make_matches(box, clause, direction):
                     if match.catches_fragments:
                         self._keep_fragments_out(box, clause)
                         if clause.action is Action.PERMIT:
@@ -190,7 +190,7 @@ class Assembler:
             found.append(Loss(self._file, doubt.line, shown(doubt.text), shown(reason, _LONGEST_REASON), effect))
         return tuple(sorted(found, key=lambda loss: (loss.line, loss.effect.value)))
 
-    def _blame(self, doubts: Iterable[Doubt], action: Action) -> None:
+    def _blame_doubts(self, doubts: Iterable[Doubt], action: Action) -> None:
         effect = Effect.NARROWER if action is Action.PERMIT else Effect.WIDER
         for doubt in doubts:
             if doubt.only not in (None, action):
@@ -216,7 +216,7 @@ class Assembler:
                 return True
         return False
 
-    def _matches(self, box: Box, clause: Clause, direction: Direction) -> tuple[Match, ...]:
+    def _make_matches(self, box: Box, clause: Clause, direction: Direction) -> tuple[Match, ...]:
         try:
             matches = matches_of(box, direction)
         except TooLarge as error:
@@ -232,7 +232,7 @@ class Assembler:
         would have let those fragments pass.
         """
         if self._may_pass((box._replace(fragments=LATER),)):
-            self._blame((Doubt(clause.line, clause.text, _FRAGMENTS_REASON),), clause.action)
+            self._blame_doubts((Doubt(clause.line, clause.text, _FRAGMENTS_REASON),), clause.action)
 
     def _add_rule(self, match: Match, action: Action, clause: Clause, direction: Direction) -> None:
         self._rules.append(
@@ -323,7 +323,7 @@ def _join_clauses(clauses: Sequence[Clause]) -> list[Clause]:
     found: list[Clause] = []
     for _, group in itertools.groupby(clauses, key=_joint):
         members = list(group)
-        found += members if len(members) == 1 else _as_one(members)
+        found += members if len(members) == 1 else _merge_members(members)
     return found
 
 
@@ -335,7 +335,7 @@ def _joint(clause: Clause) -> tuple[object, ...]:
     return clause.marker if joinable else id(clause), clause.action, family, *said
 
 
-def _as_one(members: list[Clause]) -> list[Clause]:
+def _merge_members(members: list[Clause]) -> list[Clause]:
     sure = _product([box for clause in members for box in clause.sure])
     besides = [box for clause in members for box in clause.maybe if box not in clause.sure]
     hidden = _product(besides)
@@ -352,10 +352,10 @@ def _product(members: Sequence[Box]) -> Box | None:
     axes = [set(values) for values in zip(*(box[1:] for box in boxes), strict=True)]
     if math.prod(map(len, axes)) != len(boxes):
         return None
-    return Box._make((members[0].family, *map(_union_of_axis, axes)))
+    return Box._make((members[0].family, *map(_unite_axis, axes)))
 
 
-def _union_of_axis(values: set[object]) -> object:
+def _unite_axis(values: set[object]) -> object:
     bits = 0
     spans: list[Span] = []
     for value in values:

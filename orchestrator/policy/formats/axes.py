@@ -45,10 +45,10 @@ def narrow(axes: Axes, axis: str, members: int | Spans) -> None:
 def boxes_of_axes(axes: Axes, family: Family) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     """The boxes that surely match, and those that may match besides (later fragments of IPv6)."""
     if family is Family.IPV4 or not _may_be_hidden(axes) or axes.get("fragments") == WHOLE:
-        return _boxes(axes, family), ()
+        return _make_boxes(axes, family), ()
     addresses = {axis: members for axis, members in axes.items() if axis in ("source", "destination")}
-    later = _boxes({**addresses, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
-    return (() if axes.get("fragments") == LATER else _boxes({**axes, "fragments": WHOLE}, family)), later
+    later = _make_boxes({**addresses, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
+    return (() if axes.get("fragments") == LATER else _make_boxes({**axes, "fragments": WHOLE}, family)), later
 
 
 def _may_be_hidden(axes: Axes) -> bool:
@@ -59,7 +59,7 @@ def _may_be_hidden(axes: Axes) -> bool:
     )
 
 
-def _boxes(axes: Axes, family: Family) -> tuple[Box, ...]:
+def _make_boxes(axes: Axes, family: Family) -> tuple[Box, ...]:
     whole = everything(family)
     found = whole.intersect(whole._replace(**axes))  # type: ignore[arg-type]
     return () if found is None else (found,)

@@ -61,7 +61,7 @@ def both(way: Way, own: Way) -> Way:
     if way.exact and own.exact:
         return Way(maybe, maybe)
     sure = cross(way.sure, own.sure)
-    return Way(maybe, maybe) if sure == maybe else Way(sure, maybe, _each_once(way.doubts, own.doubts))
+    return Way(maybe, maybe) if sure == maybe else Way(sure, maybe, _unite_doubts(way.doubts, own.doubts))
 
 
 def without(here: Way, gone: Way) -> Way:
@@ -69,7 +69,7 @@ def without(here: Way, gone: Way) -> Way:
     if here.exact and gone.exact:
         maybe = remaining(here.maybe, gone.maybe)
         return Way(maybe, maybe)
-    doubts = here.doubts if gone.exact else _each_once(here.doubts, gone.doubts)
+    doubts = here.doubts if gone.exact else _unite_doubts(here.doubts, gone.doubts)
     return Way(remaining(here.sure, gone.maybe), remaining(here.maybe, gone.sure), doubts)
 
 
@@ -78,10 +78,10 @@ def work(left: Region, right: Region) -> int:
 
     One for each pair of boxes, more where these list many addresses.
     """
-    return (len(right) * _spans_of(left) + len(left) * _spans_of(right)) // 4
+    return (len(right) * _count_spans(left) + len(left) * _count_spans(right)) // 4
 
 
-def _spans_of(region: Region) -> int:
+def _count_spans(region: Region) -> int:
     return sum(len(box.source) + len(box.destination) for box in region)
 
 
@@ -91,7 +91,7 @@ def cross(left: Region, right: Region) -> Region:
     return tuple(piece for piece in pieces if piece is not None)
 
 
-def _each_once(first: tuple[Doubt, ...], second: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
+def _unite_doubts(first: tuple[Doubt, ...], second: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
@@ -120,7 +120,7 @@ def follow(
     all_of_it = (everything(family),)
     walk.base(0, Way(all_of_it, all_of_it), 0)
     last = walk.clauses[-1] if walk.clauses else None
-    if last and last.action is Action.DENY and last.marker == _policy_marker(bases[0]) and not last.may_permit:
+    if last and last.action is Action.DENY and last.marker == _mark_policy(bases[0]) and not last.may_permit:
         walk.clauses.pop()  # the list denies by itself what is left
     return tuple(walk.clauses)
 
@@ -152,9 +152,9 @@ class _Walk:
                 maybe=way.maybe,
                 doubts=way.doubts,
                 line=base.number,
-                text=_policy_text(base),
+                text=_write_policy(base),
                 label=base.label,
-                marker=_policy_marker(base),
+                marker=_mark_policy(base),
                 description=f"the policy of the chain {base.label}",
                 may_permit=is_open,
             )
@@ -167,7 +167,7 @@ class _Walk:
         left: list[Way] = []
         for index, line in enumerate(chain.lines):
             if not line.target or line.target in PASSING:
-                self._pass(chain, index)
+                self._note_passed(chain, index)
                 continue
             own = self._own(line, way)
             here = self._both(way, own, line) if own is not None else NOWHERE
@@ -177,11 +177,11 @@ class _Walk:
             if not here.maybe:
                 continue
             if line.target in self.chains:
-                self._jump(line, here, depth, at)
+                self._follow_jump(line, here, depth, at)
             elif line.target == "ACCEPT" and at + 1 < len(self.bases):
                 self.base(at + 1, here, depth + 1)
             elif line.target != "RETURN":
-                self._decide(chain, index, here)
+                self._decide_line(chain, index, here)
                 if line.target == "ACCEPT" and "ESTABLISHED" in (line.match.states or ()):
                     self.established += self._without(self._both(way, _of_match(line), line), left, line).sure
             if line.target == "RETURN" or line.goto:
@@ -190,7 +190,7 @@ class _Walk:
                 else:  # for what is left, permits lose as well
                     left.append(replace(here, doubts=tuple(replace(doubt, only=None) for doubt in here.doubts)))
 
-    def _jump(self, line: Line, here: Way, depth: int, at: int) -> None:
+    def _follow_jump(self, line: Line, here: Way, depth: int, at: int) -> None:
         target = self.chains[line.target]
         if target.policy is not None:
             raise BadInput(
@@ -205,9 +205,9 @@ class _Walk:
             self.base(at + 1, here, depth + 1)
         else:
             action, here, is_open = _at_the_end(base, here)
-            self._add(action, here, line, base.label, may_permit=is_open)
+            self._add_clause(action, here, line, base.label, may_permit=is_open)
 
-    def _decide(self, chain: Chain, index: int, here: Way) -> None:
+    def _decide_line(self, chain: Chain, index: int, here: Way) -> None:
         line = chain.lines[index]
         action = ACTIONS.get(line.target, Action.DENY)
         is_open = line.target not in ACTIONS
@@ -216,9 +216,9 @@ class _Walk:
             here = replace(here, sure=(), doubts=(*here.doubts, Doubt(line.number, line.text, reason)))
         if line.target == "REJECT":
             self.notes.add("REJECT becomes deny: nothing is sent back", line.number)
-        self._add(action, here, line, chain.label, log=_logged_before(chain, index), may_permit=is_open)
+        self._add_clause(action, here, line, chain.label, log=_logged_before(chain, index), may_permit=is_open)
 
-    def _add(
+    def _add_clause(
         self, action: Action, here: Way, line: Line, label: str, *, log: bool = False, may_permit: bool = False
     ) -> None:
         self.clauses.append(
@@ -237,7 +237,7 @@ class _Walk:
             )
         )
 
-    def _pass(self, chain: Chain, index: int) -> None:
+    def _note_passed(self, chain: Chain, index: int) -> None:
         line = chain.lines[index]
         if line.target in LOGGING:
             if index + 1 == len(chain.lines) or not _logged_before(chain, index + 1):
@@ -253,7 +253,7 @@ class _Walk:
         if line.match.states is None:
             return _of_match(line)
         if not self.stateless:
-            return _doubtful_way(
+            return _make_doubtful_way(
                 line, "connections are not tracked here; --stateless reads what a stateless list can say"
             )
         return self._own_stateless(line, way)
@@ -266,7 +266,7 @@ class _Walk:
             return _of_match(line)
         if "NEW" in states:
             if not self._follows_established(way, match):
-                return _doubtful_way(
+                return _make_doubtful_way(
                     line, "new connections cannot be told from others, which no line before has accepted"
                 )
             self.notes.add("NEW is ignored: established connections were accepted before", line.number)
@@ -277,7 +277,7 @@ class _Walk:
         if states == {"INVALID"}:
             self.notes.add("left out: which packets belong to no valid connection is not known here", line.number)
             return None
-        return _doubtful_way(line, f"the states {','.join(sorted(states))} cannot be told from a packet")
+        return _make_doubtful_way(line, f"the states {','.join(sorted(states))} cannot be told from a packet")
 
     def _own_established(self, line: Line) -> Way:
         match = line.match
@@ -291,24 +291,24 @@ class _Walk:
             if box is not None
         )
         if not replies:
-            return _doubtful_way(line, "replies cannot be told from other packets of this protocol")
+            return _make_doubtful_way(line, "replies cannot be told from other packets of this protocol")
         excuse = Doubt(line.number, line.text, "established packets cannot be told from others", only=Action.DENY)
         return Way(() if match.doubts else replies, match.boxes + match.hidden, (*match.doubts, excuse))
 
     def _follows_established(self, way: Way, match: Match) -> bool:
         asked = cross(way.sure, match.boxes)
-        self._count(work(asked, tuple(self.established)), 0)
+        self._count_steps(work(asked, tuple(self.established)), 0)
         return all(any(accepted.contains(box) for accepted in self.established) for box in asked)
 
     def _both(self, way: Way, own: Way, line: Line) -> Way:
         """The packets on a way that a line speaks of."""
-        self._count(work(way.maybe, own.maybe), line.number)
+        self._count_steps(work(way.maybe, own.maybe), line.number)
         return both(way, own)
 
     def _without(self, here: Way, left: list[Way], line: Line) -> Way:
         """The packets that have not left the chain before."""
         for gone in left:
-            self._count(work(here.maybe, gone.maybe), line.number)
+            self._count_steps(work(here.maybe, gone.maybe), line.number)
             if not any(box.overlaps(other) for box in here.maybe for other in gone.maybe):
                 continue
             here = without(here, gone)
@@ -316,7 +316,7 @@ class _Walk:
                 raise TooLarge("what is left of this chain falls into too many pieces", place=f"line {line.number}")
         return here
 
-    def _count(self, steps: int, number: int) -> None:
+    def _count_steps(self, steps: int, number: int) -> None:
         self.steps += steps + 1
         if self.steps > MOST_STEPS:
             raise TooLarge("its chains jump to one another too often to be followed", place=f"line {number}")
@@ -327,15 +327,15 @@ def _at_the_end(base: Chain, way: Way) -> tuple[Action, Way, bool]:
     if base.policy != NOT_GIVEN:
         return (Action.PERMIT if base.policy == "ACCEPT" else Action.DENY), way, False
     reason = f"the policy of the chain {base.label} is not in the file: what no rule decides is taken for denied"
-    doubt = Doubt(base.number, _policy_text(base), reason)
+    doubt = Doubt(base.number, _write_policy(base), reason)
     return Action.DENY, replace(way, sure=(), doubts=(*way.doubts, doubt)), True
 
 
-def _policy_marker(base: Chain) -> str:
+def _mark_policy(base: Chain) -> str:
     return f"{base.label}.policy"
 
 
-def _policy_text(base: Chain) -> str:
+def _write_policy(base: Chain) -> str:
     return f":{base.name} {base.policy or 'DROP'}"
 
 
@@ -348,7 +348,7 @@ def _of_match(line: Line) -> Way:
     return Way(() if match.doubts else match.boxes, match.boxes + match.hidden, (*match.doubts, hidden))
 
 
-def _doubtful_way(line: Line, reason: str) -> Way:
+def _make_doubtful_way(line: Line, reason: str) -> Way:
     match = line.match
     return Way((), match.boxes + match.hidden, (*match.doubts, Doubt(line.number, line.text, reason)))
 

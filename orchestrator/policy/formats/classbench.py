@@ -53,7 +53,7 @@ def read_classbench(text: str, name: str, options: Options) -> Imported:
         if line:
             turn = Action.PERMIT if len(clauses) % 2 == 0 else Action.DENY
             action = turn if options.classbench_action is None else options.classbench_action
-            clauses.append(_clause(line, number, len(clauses), action))
+            clauses.append(_read_clause(line, number, len(clauses), action))
     assembler = Assembler(name, notes, max_rules=options.max_rules)
     assembler.add(clauses, options.direction)
     chosen = "permit and deny in turn" if options.classbench_action is None else options.classbench_action.value
@@ -62,7 +62,7 @@ def read_classbench(text: str, name: str, options: Options) -> Imported:
     return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken_notes())
 
 
-def _clause(line: str, number: int, position: int, action: Action) -> Clause:
+def _read_clause(line: str, number: int, position: int, action: Action) -> Clause:
     found = _RULE.match(line)
     if found is None:
         raise BadInput(f"'{shown(line)}' is no rule of a filter set", place=f"line {number}")
@@ -74,8 +74,8 @@ def _clause(line: str, number: int, position: int, action: Action) -> Clause:
         number_asked = int(protocol, 16), int(protocol_mask, 16)
         flags_asked = int(flags or "0", 16), int(flags_mask or "0", 16)
         if number_asked[1]:
-            axes["protocols"] = _bytes(*number_asked)
-        ports = (_ports(ends[0], ends[1]), _ports(ends[2], ends[3]))
+            axes["protocols"] = _make_bytes(*number_asked)
+        ports = (_read_ports(ends[0], ends[1]), _read_ports(ends[2], ends[3]))
     except BadInput as error:
         raise error.within(f"line {number}") from None
     reason = _narrow_ports(axes, *ports) or _narrow_flags(axes, *flags_asked)
@@ -87,7 +87,7 @@ def _clause(line: str, number: int, position: int, action: Action) -> Clause:
     return Clause(action, () if doubts else boxes, boxes, doubts, number, line, "r", marker=f"r{position}")
 
 
-def _ports(low: str, high: str) -> Spans:
+def _read_ports(low: str, high: str) -> Spans:
     first, last = int(low), int(high)
     if not first <= last <= HIGHEST_PORT:
         raise BadInput(f"{low} : {high} is not a range of ports")
@@ -113,16 +113,16 @@ def _narrow_flags(axes: Axes, wanted: int, looked_at: int) -> str:
         return ""
     high, low = looked_at >> 8, looked_at & 0xFF
     if axes.get("protocols") == 1 << TCP and not low:
-        axes["tcp_flags"] = _bytes(wanted >> 8, high)
+        axes["tcp_flags"] = _make_bytes(wanted >> 8, high)
     elif axes.get("protocols") == 1 << ICMP:
-        axes["icmp_types"], axes["icmp_codes"] = _bytes(wanted >> 8, high), _bytes(wanted & 0xFF, low)
+        axes["icmp_types"], axes["icmp_codes"] = _make_bytes(wanted >> 8, high), _make_bytes(wanted & 0xFF, low)
     else:
         return "only TCP and ICMP have flags to look at"
     axes["fragments"] = WHOLE
     return ""
 
 
-def _bytes(wanted: int, looked_at: int) -> int:
+def _make_bytes(wanted: int, looked_at: int) -> int:
     asked = wanted & looked_at
     return ALL_BYTES if not looked_at else sum(1 << byte for byte in range(256) if byte & looked_at == asked)
 
@@ -144,10 +144,10 @@ def read_trace(text: str) -> tuple[TracePacket, ...]:
     The flags of a trace are those of the filter it was made from (value in the high half, mask in the low one), all
     ones for none; the packet gets the flags that the filter asks for, and no others.
     """
-    return tuple(_trace_packet(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    return tuple(_read_trace_packet(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _trace_packet(line: str, number: int) -> TracePacket:
+def _read_trace_packet(line: str, number: int) -> TracePacket:
     words = line.split()
     if len(words) != 7 or not all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
         raise BadInput(f"'{shown(line)}' is no line of a trace: seven numbers", place=f"line {number}")

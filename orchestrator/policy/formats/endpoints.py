@@ -48,17 +48,17 @@ def _at_endpoint(rule: Rule, acl: Acl, prefixes: tuple[Prefix, ...]) -> Rule | N
         return None
     has = [family for family in Family if spans_of(prefixes, family)]
     if holds_for == has or near.is_any:
-        return _with_sides(rule, ANY, _far_side(rule))
-    far = Addresses(tuple(_of_families(_far_side(rule), acl, holds_for)))
-    return _with_sides(rule, ANY, far)
+        return _set_sides(rule, ANY, _find_far_side(rule))
+    far = Addresses(tuple(_select_families(_find_far_side(rule), acl, holds_for)))
+    return _set_sides(rule, ANY, far)
 
 
-def _of_families(addresses: Addresses, acl: Acl, wanted: Iterable[Family]) -> Iterable[Prefix]:
+def _select_families(addresses: Addresses, acl: Acl, wanted: Iterable[Family]) -> Iterable[Prefix]:
     for family in wanted:
         yield from (everything(family),) if addresses.is_any else acl.prefixes(addresses, family)
 
 
-def _with_sides(rule: Rule, near: Addresses, far: Addresses) -> Rule:
+def _set_sides(rule: Rule, near: Addresses, far: Addresses) -> Rule:
     if rule.direction is Direction.INGRESS:
         return replace(rule, source=far, destination=near)
     return replace(rule, source=near, destination=far)
@@ -79,5 +79,5 @@ def write_at_endpoints(
     }
 
 
-def _far_side(rule: Rule) -> Addresses:
+def _find_far_side(rule: Rule) -> Addresses:
     return rule.source if rule.direction is Direction.INGRESS else rule.destination

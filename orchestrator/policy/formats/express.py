@@ -91,7 +91,7 @@ def prefixes_of(spans: Spans, family: Family) -> tuple[Prefix, ...]:
     """The shortest list of prefixes that makes up the spans. Raises TooLarge beyond MOST_PREFIXES."""
     found: list[Prefix] = []
     for low, high in spans:
-        found += _prefixes_of_span(low, high, family)
+        found += _make_prefixes(low, high, family)
         if len(found) > MOST_PREFIXES:
             raise TooLarge(f"it takes more than {MOST_PREFIXES} prefixes to say this")
     return tuple(found)
@@ -124,9 +124,9 @@ def _of_protocol(box: Box, base: Match) -> list[Match]:
         return [replace(base, fragments=box.fragments == LATER)]
     ported = base.protocol in WITH_PORTS
     if ported and (box.tcp_flags, box.source_ports, box.destination_ports) != (ALL_BYTES, ALL_PORTS, ALL_PORTS):
-        return _of_ports_and_flags(box, base)
+        return _match_ports_and_flags(box, base)
     if base.protocol == OWN_ICMP[box.family] and (box.icmp_types, box.icmp_codes) != (ALL_BYTES, ALL_BYTES):
-        return _of_icmp(box, base)
+        return _match_icmp(box, base)
     if box.family is Family.IPV6 and base.protocol is not None:
         return [base]  # its later fragments have another protocol
     if ported:
@@ -134,15 +134,15 @@ def _of_protocol(box: Box, base: Match) -> list[Match]:
     return [replace(base, catches_fragments=True)]
 
 
-def _of_icmp(box: Box, base: Match) -> list[Match]:
-    codes: list[int | None] = [None] if box.icmp_codes == ALL_BYTES else [*_members(box.icmp_codes)]
+def _match_icmp(box: Box, base: Match) -> list[Match]:
+    codes: list[int | None] = [None] if box.icmp_codes == ALL_BYTES else [*_list_members(box.icmp_codes)]
     if box.icmp_types.bit_count() * len(codes) > MOST_RULES:
         raise TooLarge(f"it takes more than {MOST_RULES} rules to say this")
-    return [replace(base, icmp_type=kind, icmp_code=code) for kind in _members(box.icmp_types) for code in codes]
+    return [replace(base, icmp_type=kind, icmp_code=code) for kind in _list_members(box.icmp_types) for code in codes]
 
 
-def _of_ports_and_flags(box: Box, base: Match) -> list[Match]:
-    source_ports, destination_ports = _port_ranges(box.source_ports), _port_ranges(box.destination_ports)
+def _match_ports_and_flags(box: Box, base: Match) -> list[Match]:
+    source_ports, destination_ports = _make_port_ranges(box.source_ports), _make_port_ranges(box.destination_ports)
     ported = replace(base, source_ports=source_ports, destination_ports=destination_ports)
     if box.tcp_flags == ESTABLISHED_SET:
         return [replace(ported, established=True)]
@@ -155,7 +155,7 @@ def _sides(box: Box, direction: Direction) -> tuple[Addresses, Addresses]:
     On the tenant's own side the full set stays `any`, for there a prefix must be the tenant's own; the far side then
     names the IP version, unless the own side does it already.
     """
-    source, destination = _addresses(box.source, box.family), _addresses(box.destination, box.family)
+    source, destination = _make_addresses(box.source, box.family), _make_addresses(box.destination, box.family)
     own, far = (destination, source) if direction is Direction.INGRESS else (source, destination)
     if own.is_any and far.is_any:
         far = Addresses((everything(box.family),))
@@ -163,12 +163,12 @@ def _sides(box: Box, direction: Direction) -> tuple[Addresses, Addresses]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _addresses(spans: Spans, family: Family) -> Addresses:
+def _make_addresses(spans: Spans, family: Family) -> Addresses:
     return ANY if spans == ALL_ADDRESSES[family] else Addresses(prefixes_of(spans, family))
 
 
 @functools.lru_cache(maxsize=4096)
-def _prefixes_of_span(low: int, high: int, family: Family) -> tuple[Prefix, ...]:
+def _make_prefixes(low: int, high: int, family: Family) -> tuple[Prefix, ...]:
     found = []
     while low <= high:
         aligned = (low & -low).bit_length() - 1 if low else family.bits
@@ -178,11 +178,11 @@ def _prefixes_of_span(low: int, high: int, family: Family) -> tuple[Prefix, ...]
     return tuple(found)
 
 
-def _port_ranges(spans: Spans) -> tuple[PortRange, ...]:
+def _make_port_ranges(spans: Spans) -> tuple[PortRange, ...]:
     return EVERY_PORT if spans == ALL_PORTS else tuple(PortRange(low, high) for low, high in spans)
 
 
-def _members(bits: int) -> Iterator[int]:
+def _list_members(bits: int) -> Iterator[int]:
     return (number for number in range(256) if bits >> number & 1)
 
 

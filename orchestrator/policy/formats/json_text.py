@@ -21,7 +21,7 @@ def load_json(text: str) -> object:
     if not text.strip():
         raise BadInput("it is empty")
     try:
-        document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        document: object = json.loads(text, object_pairs_hook=_make_unique, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise BadInput(f"it is not JSON: {error.msg}", place=f"line {error.lineno}") from None
     except RecursionError:
@@ -68,7 +68,7 @@ def quote_value(value: object) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), type(value).__name__)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _make_unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -83,13 +83,13 @@ def _refuse_constant(text: str) -> object:
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> None:
     if len({name for name, _ in pairs}) != len(pairs):
-        _unique(pairs)
+        _make_unique(pairs)
 
 
-def _nothing(_: str) -> None:
+def _read_nothing(_: str) -> None:
     return None
 
 
 _SHOWING_KEYS = json.JSONDecoder(
-    object_pairs_hook=_unique_keys, parse_int=_nothing, parse_float=_nothing, parse_constant=_refuse_constant
+    object_pairs_hook=_unique_keys, parse_int=_read_nothing, parse_float=_read_nothing, parse_constant=_refuse_constant
 )

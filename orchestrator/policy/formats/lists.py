@@ -44,12 +44,12 @@ def choose(available: Mapping[str, _T], options: Options, what: str) -> Sequence
     Raises BadInput, with the names there are, where it is not plain which are meant.
     """
     if options.lists:
-        return [_named_list(text, available, what) for text in dict.fromkeys(options.lists)]
+        return [_choose_named(text, available, what) for text in dict.fromkeys(options.lists)]
     if len(available) == 1:
         return [Chosen(name, found, None) for name, found in available.items()]
     if not available:
         raise BadInput(f"there is not {what} in it")
-    raise BadInput(f"it holds more than {what}: name those to read (--list) among {_names(available)}")
+    raise BadInput(f"it holds more than {what}: name those to read (--list) among {_list_names(available)}")
 
 
 def name_and_direction(text: str) -> tuple[str, Direction | None]:
@@ -85,12 +85,12 @@ def refuse_two_for_one(lists: Iterable[tuple[str, Direction, Collection[Family]]
                 )
 
 
-def _named_list(text: str, available: Mapping[str, _T], what: str) -> Chosen[_T]:
+def _choose_named(text: str, available: Mapping[str, _T], what: str) -> Chosen[_T]:
     name, direction = (text, None) if text in available else name_and_direction(text)
     if name not in available:
-        raise BadInput(f"{shown(name)} is not {what} of it; there are {_names(available)}")
+        raise BadInput(f"{shown(name)} is not {what} of it; there are {_list_names(available)}")
     return Chosen(name, available[name], direction)
 
 
-def _names(available: Mapping[str, _T]) -> str:
+def _list_names(available: Mapping[str, _T]) -> str:
     return shown(", ".join(available), _SHOWN_NAMES)

@@ -77,10 +77,10 @@ def bulk(readers: Mapping[str, Callable[[Any], object]], prefix_text: Callable[[
     It reads and writes the plain rules, which are nearly all, and leaves those with anything unusual, or wrong, to the
     functions here. Law: whoever did it, the same came out.
     """
-    names = _fields(Rule)
+    names = _list_fields(Rule)
     _rules.setup(
         Rule, names, tuple(field.default for field in fields(Rule)), tuple(readers.get(name) for name in names),
-        Addresses, _fields(Addresses), Prefix, _fields(Prefix), PortRange, _fields(PortRange),
+        Addresses, _list_fields(Addresses), Prefix, _list_fields(Prefix), PortRange, _list_fields(PortRange),
         Family.IPV4, ANY, EVERY_PORT,
         tuple((member, member.value) for kind in (Direction, Action) for member in kind),
         tuple(format_protocol(number) for number in range(_PROTOCOLS)),
@@ -90,7 +90,7 @@ def bulk(readers: Mapping[str, Callable[[Any], object]], prefix_text: Callable[[
     return found
 
 
-def _fields(kind: Any) -> tuple[str, ...]:
+def _list_fields(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
@@ -109,9 +109,9 @@ def acl_from_json(document: object) -> Acl:
     if "rules" not in top:
         raise BadInput("an access list needs its `rules` (an empty list has none)", place="rules")
     if "version" in top:
-        at("version", _version, top["version"])
+        at("version", _check_version, top["version"])
     taken_from_json(top)
-    groups = at("groups", _groups, top.get("groups", {}))
+    groups = at("groups", _read_groups, top.get("groups", {}))
     rules = at("rules", a_list, top["rules"])
     return Acl(
         rules=rules_from_json(rules),
@@ -188,12 +188,12 @@ def group_from_json(name: str, document: object, place: str = "") -> AddressGrou
         raise (error.within(place) if place else error) from None
 
 
-def _version(value: object) -> None:
+def _check_version(value: object) -> None:
     if value != VERSION or isinstance(value, bool):
         raise BadInput(f"{quote_value(value)} is not a version of this format: the only one is {VERSION}")
 
 
-def _groups(value: object) -> Mapping[str, AddressGroup]:
+def _read_groups(value: object) -> Mapping[str, AddressGroup]:
     groups = an_object(value, "a set of address groups")
     return MappingProxyType({name: group_from_json(name, body, name) for name, body in groups.items()})
 
@@ -231,16 +231,16 @@ def acl_to_json(acl: Acl) -> dict[str, object]:
 
     `acl_from_json` returns an equal list.
     """
-    return {**_besides_rules(acl), "rules": [rule_to_json(rule) for rule in acl.rules]}
+    return {**_write_besides_rules(acl), "rules": [rule_to_json(rule) for rule in acl.rules]}
 
 
 def acl_text(acl: Acl) -> bytes:
     """The JSON of `acl_to_json`, many times faster where the list is long."""
     rules = ",".join(rule_texts(acl.rules)).encode()
-    return b'%b,"rules":[%b]}' % (orjson.dumps(_besides_rules(acl))[:-1], rules)
+    return b'%b,"rules":[%b]}' % (orjson.dumps(_write_besides_rules(acl))[:-1], rules)
 
 
-def _besides_rules(acl: Acl) -> dict[str, object]:
+def _write_besides_rules(acl: Acl) -> dict[str, object]:
     return {
         "version": VERSION,
         "ingress_default": acl.ingress_default.value,

@@ -41,13 +41,13 @@ def read_native(text: str, name: str, options: Options) -> Imported:  # noqa: AR
 
 def write_native(acl: Acl) -> Exported:
     """Write a list; nothing is lost."""
-    groups = [f"{_json(name)}: {_json(group_to_json(group))}" for name, group in acl.groups.items()]
-    rules = [_json(rule_to_json(rule)) for rule in acl.rules]
+    groups = [f"{_write_json(name)}: {_write_json(group_to_json(group))}" for name, group in acl.groups.items()]
+    rules = [_write_json(rule_to_json(rule)) for rule in acl.rules]
     lines = [
         "{",
         f'  "version": {VERSION},',
-        f'  "ingress_default": {_json(acl.ingress_default.value)},',
-        f'  "egress_default": {_json(acl.egress_default.value)},',
+        f'  "ingress_default": {_write_json(acl.ingress_default.value)},',
+        f'  "egress_default": {_write_json(acl.egress_default.value)},',
         *_block("groups", groups, "{}", ","),
         *_block("rules", rules, "[]", ""),
         "}",
@@ -58,12 +58,12 @@ def write_native(acl: Acl) -> Exported:
 def _block(key: str, lines: list[str], ends: str, after: str) -> list[str]:
     """A list or an object with one member a line, and what comes after it."""
     if not lines:
-        return [f"  {_json(key)}: {ends}{after}"]
+        return [f"  {_write_json(key)}: {ends}{after}"]
     inner = [*(f"    {line}," for line in lines[:-1]), f"    {lines[-1]}"]
-    return [f"  {_json(key)}: {ends[0]}", *inner, f"  {ends[1]}{after}"]
+    return [f"  {_write_json(key)}: {ends[0]}", *inner, f"  {ends[1]}{after}"]
 
 
-def _json(value: object) -> str:
+def _write_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -114,16 +114,16 @@ def _yaml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    return _string(str(value))
+    return _write_string(str(value))
 
 
-def _string(text: str) -> str:
+def _write_string(text: str) -> str:
     if _PLAIN.match(text) and text.lower() not in _NOT_PLAIN:
         return text
-    return '"' + "".join(map(_character, text)) + '"'
+    return '"' + "".join(map(_write_character, text)) + '"'
 
 
-def _character(character: str) -> str:
+def _write_character(character: str) -> str:
     if character in '"\\':
         return "\\" + character
     return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -36,7 +36,7 @@ def read_text(value: object) -> str:
 
     Control characters and halves of surrogate pairs are refused: not every store keeps them.
     """
-    text = _a_string(value)
+    text = _read_string(value)
     if not text.isprintable():
         for character in text:
             if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
@@ -71,7 +71,7 @@ def a_list(value: object) -> list[object]:
     return value
 
 
-def _a_string(value: object) -> str:
+def _read_string(value: object) -> str:
     if not isinstance(value, str):
         raise BadInput(f"{quote_value(value)} is not a string")
     return value
@@ -79,7 +79,7 @@ def _a_string(value: object) -> str:
 
 def _a_word(value: object) -> str:
     """A string short enough for an error to quote whole."""
-    word = _a_string(value)
+    word = _read_string(value)
     if len(word) > LONGEST_QUOTED:
         raise BadInput(f"{quote_value(word)} cannot be read: it is {len(word)} characters long")
     return word
@@ -99,7 +99,7 @@ def a_number(value: object) -> int:
     return value
 
 
-def _a_port(value: object) -> int:
+def _read_port(value: object) -> int:
     port = a_number(value)
     if not 0 <= port <= HIGHEST_PORT:
         raise BadInput(f"port {quote_value(port)} is not in 0..{HIGHEST_PORT}")
@@ -124,7 +124,7 @@ def a_direction(value: object) -> Direction:
 
 def a_rule_id(value: object) -> RuleId:
     """Read a rule's id."""
-    return RuleId(_a_string(value))
+    return RuleId(_read_string(value))
 
 
 def a_protocol(value: object) -> int | None:
@@ -155,27 +155,27 @@ def _prefix_from_text(text: str) -> Prefix:
 def some_addresses(value: object) -> Addresses:
     """One side of a rule."""
     if isinstance(value, str):
-        return _addresses_from_text(_a_word(value))
+        return _read_addresses(_a_word(value))
     if not isinstance(value, list):
         raise BadInput(f"{quote_value(value)} is not any, a prefix, @group, or a list of the last two")
     if not value:
         raise BadInput("an empty list matches nothing; leave it out, or write any, to match every address")
-    parts = [at(f"[{index}]", _addresses_of_list, item) for index, item in enumerate(value)]
+    parts = [at(f"[{index}]", _read_address_list, item) for index, item in enumerate(value)]
     return Addresses(
         tuple([prefix for part in parts for prefix in part.prefixes]),
         tuple([name for part in parts for name in part.groups]),
     )
 
 
-def _addresses_of_list(value: object) -> Addresses:
-    found = _addresses_from_text(_a_word(value))
+def _read_address_list(value: object) -> Addresses:
+    found = _read_addresses(_a_word(value))
     if found.is_any:
         raise BadInput("`any` stands alone, not in a list")
     return found
 
 
 @functools.lru_cache(maxsize=CACHED_TEXTS)
-def _addresses_from_text(text: str) -> Addresses:
+def _read_addresses(text: str) -> Addresses:
     if text == "any":
         return ANY
     if text.startswith("@"):
@@ -186,20 +186,20 @@ def _addresses_from_text(text: str) -> Addresses:
 def some_ports(value: object) -> tuple[PortRange, ...]:
     """The ports of one side of a rule."""
     if isinstance(value, str):
-        return _ports_from_text(_a_word(value))
+        return _read_ports(_a_word(value))
     if not isinstance(value, list):
-        return _ports_from_number(_a_port(value))
-    return tuple([ports for index, item in enumerate(value) for ports in at(f"[{index}]", _ports_of_list, item)])
+        return _ports_from_number(_read_port(value))
+    return tuple([ports for index, item in enumerate(value) for ports in at(f"[{index}]", _read_port_list, item)])
 
 
-def _ports_of_list(value: object) -> tuple[PortRange, ...]:
+def _read_port_list(value: object) -> tuple[PortRange, ...]:
     if isinstance(value, str):
         return (parse_ports(_a_word(value)),)
-    return _ports_from_number(_a_port(value))
+    return _ports_from_number(_read_port(value))
 
 
 @functools.lru_cache(maxsize=CACHED_TEXTS)
-def _ports_from_text(text: str) -> tuple[PortRange, ...]:
+def _read_ports(text: str) -> tuple[PortRange, ...]:
     return EVERY_PORT if text == "any" else (parse_ports(text),)
 
 
@@ -214,8 +214,8 @@ def some_flags(value: object) -> FlagMatch:
     unknown = next((key for key in fields if key not in ("set", "clear")), None)
     if unknown is not None:
         raise BadInput(f"{quote_value(unknown)} is no key of a match of TCP flags: set, clear")
-    wanted = at("set", _flags, fields.get("set", []))
-    unwanted = at("clear", _flags, fields.get("clear", []))
+    wanted = at("set", _read_flags, fields.get("set", []))
+    unwanted = at("clear", _read_flags, fields.get("clear", []))
     if wanted & unwanted:
         raise BadInput(f"{flag_names(wanted & unwanted)[0]} cannot be both set and clear")
     if not wanted | unwanted:
@@ -223,10 +223,10 @@ def some_flags(value: object) -> FlagMatch:
     return FlagMatch(wanted, wanted | unwanted)
 
 
-def _flags(value: object) -> int:
+def _read_flags(value: object) -> int:
     flags = 0
     for item in a_list(value):
-        name = _a_string(item)
+        name = _read_string(item)
         if name.upper() not in TcpFlag.__members__:
             raise BadInput(f"{quote_value(name)} is not a TCP flag: {', '.join(flag_names(0xFF))}")
         flags |= TcpFlag[name.upper()].value
@@ -235,7 +235,7 @@ def _flags(value: object) -> int:
 
 def a_time(value: object) -> dt.datetime:
     """A time in ISO 8601."""
-    text = _a_string(value)
+    text = _read_string(value)
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:

@@ -24,7 +24,7 @@ _REAL_PROTOCOLS = ALL_BYTES & ~(1 << IPV6_FRAGMENT)
 """Those that a whole packet can have."""
 
 
-def _without_own_side(rule: Rule) -> Rule:
+def _remove_own_side(rule: Rule) -> Rule:
     return replace(rule, destination=ANY) if rule.direction is Direction.INGRESS else replace(rule, source=ANY)
 
 
@@ -33,7 +33,7 @@ FAR_SIDE_ONLY = "only the far side can be named"
 LIMITS = (
     EXPIRES,
     WHOLE_PACKETS,
-    Limit(FAR_SIDE_ONLY, lambda rule: not rule.own_side().is_any, _without_own_side),
+    Limit(FAR_SIDE_ONLY, lambda rule: not rule.own_side().is_any, _remove_own_side),
     Limit(
         "source ports cannot be named",
         lambda rule: rule.source_ports != EVERY_PORT,
@@ -122,17 +122,17 @@ def services_of(box: Box, ported: Collection[int]) -> Iterator[Service]:
             for low, high in box.destination_ports:
                 yield Service(number) if (low, high) == (0, 65535) else Service(number, low, high)
         elif number in (ICMP, ICMPV6):
-            yield from (Service(number, kind, code) for kind, code in _kinds(box))
+            yield from (Service(number, kind, code) for kind, code in _list_kinds(box))
         else:
             yield Service(number)
 
 
-def _kinds(box: Box) -> Iterator[tuple[int | None, int | None]]:
+def _list_kinds(box: Box) -> Iterator[tuple[int | None, int | None]]:
     all_kinds, all_codes = box.icmp
-    codes: list[int | None] = [None] if all_codes == ALL_BYTES else _members(all_codes)
-    kinds = [None] if all_kinds == ALL_BYTES and codes == [None] else _members(all_kinds)
+    codes: list[int | None] = [None] if all_codes == ALL_BYTES else _list_members(all_codes)
+    kinds = [None] if all_kinds == ALL_BYTES and codes == [None] else _list_members(all_kinds)
     return itertools.product(kinds, codes)
 
 
-def _members(bits: int) -> list[int | None]:
+def _list_members(bits: int) -> list[int | None]:
     return [number for number in range(256) if bits >> number & 1]

@@ -26,7 +26,7 @@ def reduce_permits(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tupl
     """
     denies: list[Box] = []
     for rule in rules:
-        boxes = _whole_packets(rule, acl)
+        boxes = _make_whole_boxes(rule, acl)
         if rule.action is Action.DENY:
             denies += boxes
             continue
@@ -40,6 +40,6 @@ def reduce_permits(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tupl
         yield rule, tuple(pieces) if pieces == boxes else merge_boxes(pieces)
 
 
-def _whole_packets(rule: Rule, acl: Acl) -> list[Box]:
+def _make_whole_boxes(rule: Rule, acl: Acl) -> list[Box]:
     found = (box.intersect(everything(box.family)._replace(fragments=WHOLE)) for box in boxes_of(rule, acl.groups))
     return [box for box in found if box is not None]

@@ -116,11 +116,11 @@ def icmp_kind(type_word: str, code_word: str | None, names: Mapping[str, IcmpKin
     if named is not None:
         if code_word is not None and named[1] is not None:
             raise BadInput(f"'{type_word}' has its code already")
-        return named[0], named[1] if code_word is None else _byte(code_word)
-    return _byte(type_word), None if code_word is None else _byte(code_word)
+        return named[0], named[1] if code_word is None else _read_byte(code_word)
+    return _read_byte(type_word), None if code_word is None else _read_byte(code_word)
 
 
-def _byte(word: str) -> int:
+def _read_byte(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 3 and int(word) <= 255):
         raise BadInput(f"'{word}' is not an ICMP type or code")
     return int(word)

@@ -51,10 +51,10 @@ def sight_of(text: str) -> Sight:
     """Look at a text. In time that does not depend on its length."""
     start = text[:_LOOKED_AT].lstrip()
     is_json = start[:1] in ("{", "[")
-    return Sight(text, is_json, _json_keys(start) if is_json else _yaml_keys(start))
+    return Sight(text, is_json, _find_json_keys(start) if is_json else _find_yaml_keys(start))
 
 
-def _json_keys(start: str) -> frozenset[str]:
+def _find_json_keys(start: str) -> frozenset[str]:
     outermost = 2 if start[0] == "[" else 1
     depth = 0
     found = set()
@@ -69,7 +69,7 @@ def _json_keys(start: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _yaml_keys(start: str) -> frozenset[str]:
+def _find_yaml_keys(start: str) -> frozenset[str]:
     return frozenset(token[2] for token in _YAML_KEY.finditer(start))
 
 
@@ -96,7 +96,7 @@ def origin_of(text: str, comment: str) -> TakenFrom | None:
     Raises BadInput that names the line.
     """
     if comment:
-        found = set(_of_comments(text))
+        found = set(_read_comments(text))
         if len(found) > 1:
             raise BadInput("it says of several versions that it was taken from them", place=_KEY)
         return found.pop() if found else None
@@ -106,7 +106,7 @@ def origin_of(text: str, comment: str) -> TakenFrom | None:
     return taken_from_json(document) if isinstance(document, dict) else None
 
 
-def _of_comments(text: str) -> Iterator[TakenFrom]:
+def _read_comments(text: str) -> Iterator[TakenFrom]:
     for comment in _COMMENT.finditer(text):
         try:
             found = taken_from_json({_KEY: load_json(comment[1])})

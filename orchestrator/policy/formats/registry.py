@@ -266,10 +266,10 @@ def read(
     """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
     found = format_named(format_name) if format_name else guess(whole, name)
-    return _in_file(name, lambda: _with_origin(found, whole, found.read(whole, name, options)))
+    return _read_in_file(name, lambda: _add_origin(found, whole, found.read(whole, name, options)))
 
 
-def _with_origin(found: Format, text: str, imported: Imported) -> Imported:
+def _add_origin(found: Format, text: str, imported: Imported) -> Imported:
     return imported if imported.taken_from else replace(imported, taken_from=origin_of(text, found.comment))
 
 
@@ -284,8 +284,8 @@ def read_all(
     found = format_named(format_name) if format_name else guess(whole, name)
     reader = found.read_all
     if reader is None:
-        return {"": _in_file(name, lambda: found.read(whole, name, options))}
-    return _in_file(name, lambda: reader(whole, name, options))
+        return {"": _read_in_file(name, lambda: found.read(whole, name, options))}
+    return _read_in_file(name, lambda: reader(whole, name, options))
 
 
 def write(acl: Acl, format_name: str, taken_from: TakenFrom | None = None) -> Exported:
@@ -348,7 +348,7 @@ def decode(text: str | bytes, *, name: str, max_bytes: int) -> str:
     """
     if len(text) > max_bytes:
         raise TooLarge(f"it is larger than {max_bytes} bytes", place=name)
-    text = _text_of(text, name) if isinstance(text, bytes) else _whole_characters(text, name)
+    text = _text_of(text, name) if isinstance(text, bytes) else _check_characters(text, name)
     zero = text.find("\0")
     if zero >= 0:
         raise BadInput("a byte of zero is no text", place=f"{name}, line {text.count(chr(10), 0, zero) + 1}")
@@ -371,7 +371,7 @@ def _text_of(data: bytes, name: str) -> str:
         raise BadInput(f"the byte 0x{data[error.start]:02x} is not UTF-8 text", place=f"{name}, line {line}") from None
 
 
-def _whole_characters(text: str, name: str) -> str:
+def _check_characters(text: str, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -380,7 +380,7 @@ def _whole_characters(text: str, name: str) -> str:
     return text
 
 
-def _in_file(name: str, work: Callable[[], _T]) -> _T:
+def _read_in_file(name: str, work: Callable[[], _T]) -> _T:
     try:
         return work()
     except AclflowError as error:

@@ -79,7 +79,7 @@ class RuleNote:
     rules: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_of_lines(self.rules, 'rule')}{self.text}"
+        return f"{_spell_lines(self.rules, 'rule')}{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +193,14 @@ class Notes:
 
     def taken_notes(self) -> tuple[str, ...]:
         """Return the notes on lines of a text that was read."""
-        return tuple(f"{_of_lines(lines, 'line')}{text}" for text, lines in self._lines.items())
+        return tuple(f"{_spell_lines(lines, 'line')}{text}" for text, lines in self._lines.items())
 
     def on_rules(self) -> tuple[RuleNote, ...]:
         """Return the notes on rules of a list that was written."""
         return tuple(RuleNote(text, tuple(sorted(set(rules)))) for text, rules in self._lines.items())
 
 
-def _of_lines(lines: Sequence[int], unit: str) -> str:
+def _spell_lines(lines: Sequence[int], unit: str) -> str:
     if not lines:
         return ""
     found = sorted(set(lines))

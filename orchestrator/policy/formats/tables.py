@@ -82,17 +82,17 @@ def decides(chains: Mapping[str, Chain], base: Chain) -> bool:
     """Whether some line that can be reached from a chain decides about packets."""
     return any(
         line.target and line.target not in PASSING and line.target != "RETURN" and line.target not in chains
-        for chain in _reachable(chains, base)
+        for chain in _find_reachable(chains, base)
         for line in chain.lines
     )
 
 
 def drops(chains: Mapping[str, Chain], base: Chain) -> bool:
     """Return whether a line reachable from a chain may drop packets."""
-    return any(line.target in _MAY_DROP for chain in _reachable(chains, base) for line in chain.lines)
+    return any(line.target in _MAY_DROP for chain in _find_reachable(chains, base) for line in chain.lines)
 
 
-def _reachable(chains: Mapping[str, Chain], base: Chain) -> list[Chain]:
+def _find_reachable(chains: Mapping[str, Chain], base: Chain) -> list[Chain]:
     found = {base.name: base}
     waiting = [base]
     while waiting:

@@ -47,13 +47,13 @@ def by_version(line: Clause, services: Sequence[Axes], source: Sides, destinatio
     `line` is the clause but for its boxes. A service is what is narrowed besides addresses; one whose protocol belongs
     to the other IP version has no packets. A doubtful line is one clause, for it is one loss.
     """
-    found = [boxes for family in Family if (boxes := _boxes(services, source, destination, family))]
+    found = [boxes for family in Family if (boxes := _make_boxes(services, source, destination, family))]
     if line.doubts:
         return [replace(line, sure=(), maybe=tuple(itertools.chain.from_iterable(found)))] if found else []
     return [replace(line, sure=boxes, maybe=boxes) for boxes in found]
 
 
-def _boxes(services: Sequence[Axes], source: Sides, destination: Sides, family: Family) -> tuple[Box, ...]:
+def _make_boxes(services: Sequence[Axes], source: Sides, destination: Sides, family: Family) -> tuple[Box, ...]:
     if family not in source or family not in destination:
         return ()
     between: Axes = {"source": source[family], "destination": destination[family]}

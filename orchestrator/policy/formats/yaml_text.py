@@ -66,7 +66,7 @@ def line_of(text: str, place: str, document: int = 0) -> int:
     node = next(islice(yaml.compose_all(text, Loader=yaml.CSafeLoader), document, None))
     line, rest = node.start_mark.line, place
     while rest:
-        step = next((step for step in _steps(node) if _leads_to(step.name, rest)), None)
+        step = next((step for step in _list_steps(node) if _leads_to(step.name, rest)), None)
         if step is None:
             break
         line, node, rest = step.line, step.node, rest[len(step.name) :].removeprefix(".")
@@ -82,7 +82,7 @@ class _Step:
     node: yaml.Node
 
 
-def _steps(node: yaml.Node) -> Iterator[_Step]:
+def _list_steps(node: yaml.Node) -> Iterator[_Step]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield _Step(key.value, key.start_mark.line, value)
@@ -113,17 +113,17 @@ class _Builder:
     def documents(self, events: Iterator[yaml.Event]) -> Sequence[object]:
         for event in events:
             if isinstance(event, yaml.NodeEvent):
-                self._check(event)
+                self._check_event(event)
             if isinstance(event, yaml.ScalarEvent):
-                self._scalar(event)
+                self._add_scalar(event)
             elif isinstance(event, yaml.CollectionStartEvent):
-                self._open({} if isinstance(event, yaml.MappingStartEvent) else [], _line(event))
+                self._open_holder({} if isinstance(event, yaml.MappingStartEvent) else [], _find_line(event))
             elif isinstance(event, yaml.CollectionEndEvent):
-                self._add(self.stack.pop().holds)
+                self._add_value(self.stack.pop().holds)
         return [document for document in self.found if document is not None]
 
-    def _check(self, event: yaml.NodeEvent) -> None:
-        place = f"line {_line(event)}"
+    def _check_event(self, event: yaml.NodeEvent) -> None:
+        place = f"line {_find_line(event)}"
         if event.anchor is not None:
             raise BadInput(f"anchors and aliases (&{event.anchor[:40]}) are not read: write it out", place=place)
         if getattr(event, "tag", None) is not None:
@@ -132,7 +132,7 @@ class _Builder:
         if self.nodes > MOST_NODES:
             raise TooLarge(f"it holds more than {MOST_NODES} values", place=place)
 
-    def _open(self, holds: dict[str, object] | list[object], line: int) -> None:
+    def _open_holder(self, holds: dict[str, object] | list[object], line: int) -> None:
         top = self.stack[-1] if self.stack else None
         if top is not None and isinstance(top.holds, dict) and top.key is None:
             raise BadInput("a key must be a word, not an object or a list", place=f"line {line}")
@@ -140,18 +140,20 @@ class _Builder:
             raise TooLarge(f"it is nested deeper than {MOST_LEVELS} levels", place=f"line {line}")
         self.stack.append(_Open(holds, line))
 
-    def _scalar(self, event: yaml.ScalarEvent) -> None:
+    def _add_scalar(self, event: yaml.ScalarEvent) -> None:
         top = self.stack[-1] if self.stack else None
         if top is None or isinstance(top.holds, list) or top.key is not None:
-            self._add(_value(event))
+            self._add_value(_read_value(event))
             return
         if event.value in top.holds:
-            raise BadInput(f"the key {event.value[:80]!r} stands twice in one object", place=f"line {_line(event)}")
+            raise BadInput(
+                f"the key {event.value[:80]!r} stands twice in one object", place=f"line {_find_line(event)}"
+            )
         if event.value == "<<" and event.implicit[0]:
-            raise BadInput("merge keys (<<) are not read: write it out", place=f"line {_line(event)}")
+            raise BadInput("merge keys (<<) are not read: write it out", place=f"line {_find_line(event)}")
         top.key = event.value
 
-    def _add(self, value: object) -> None:
+    def _add_value(self, value: object) -> None:
         if not self.stack:
             self.found.append(value)
             return
@@ -162,7 +164,7 @@ class _Builder:
             top.holds[top.key], top.key = value, None
 
 
-def _value(event: yaml.ScalarEvent) -> object:
+def _read_value(event: yaml.ScalarEvent) -> object:
     text = event.value
     if not event.implicit[0]:
         return text
@@ -173,5 +175,5 @@ def _value(event: yaml.ScalarEvent) -> object:
     return float(text) if _FLOAT.match(text) else text
 
 
-def _line(event: yaml.Event) -> int:
+def _find_line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1

@@ -98,7 +98,7 @@ class Box(NamedTuple):
         """Whether a packet is in the box."""
         return (
             self.family is packet.family
-            and all(map(_has_bit, self.sets[:_FIRST_SPANS], _BIT_VALUES(packet)))
+            and all(map(_has_member, self.sets[:_FIRST_SPANS], _BIT_VALUES(packet)))
             and all(map(spans.holds, self.sets[_FIRST_SPANS:], _SPAN_VALUES(packet)))
         )
 
@@ -164,7 +164,7 @@ def everything(family: Family) -> Box:
     return Box(family, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])
 
 
-def _has_bit(members: Any, value: int) -> int:
+def _has_member(members: Any, value: int) -> int:
     return int(members) >> value & 1
 
 

@@ -18,11 +18,11 @@ from orchestrator.policy.tcpflags import FlagMatch
 
 def boxes_of(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Box, ...]:
     """Exactly the packets for which `oracle.matches` holds: at most one box for each IP version."""
-    found = (_box(rule, groups, family) for family in families(rule, groups))
+    found = (_make_box(rule, groups, family) for family in families(rule, groups))
     return tuple(box for box in found if box is not None)
 
 
-def _box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box | None:
+def _make_box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box | None:
     asked = zip(_ASKED(rule), _EVERY, _FULL[family], _SETS, strict=True)
     sets = [full if each is every else set_of(each, groups, family) for each, every, full, set_of in asked]
     if rule.looks_past_the_ip_header:
@@ -35,7 +35,7 @@ def side(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Famil
     return ALL_ADDRESSES[family] if addresses.is_any else members(addresses, groups, family)
 
 
-def _port_spans(ports: tuple[PortRange, ...]) -> Spans:
+def _make_port_spans(ports: tuple[PortRange, ...]) -> Spans:
     return ALL_PORTS if ports == EVERY_PORT else tuple(Span(ports.low, ports.high) for ports in ports)
 
 
@@ -49,7 +49,7 @@ def _flag_set(matches: tuple[FlagMatch, ...]) -> int:
 
 _SET_OF_KIND: Mapping[Kind, Callable[[Any, Mapping[str, AddressGroup], Family], int | Spans]] = {
     Kind.PREFIXES: side,
-    Kind.RANGES: lambda asked, _groups, _family: _port_spans(asked),
+    Kind.RANGES: lambda asked, _groups, _family: _make_port_spans(asked),
     Kind.NUMBER: lambda asked, _groups, _family: 1 << int(asked),
     Kind.BITS: lambda asked, _groups, _family: _flag_set(asked),
     Kind.LATER: lambda _asked, _groups, _family: LATER,

@@ -47,10 +47,10 @@ class VersionEdits:
         asked = [version for version in versions if version > oldest]
         if not asked:
             return {}
-        large = self._large(asked)
+        large = self._find_large(asked)
         small = [version for version in asked if version not in large]
         begun, ended = self._rows("since_version", small), self._rows("until_version", small)
-        groups, defaults = self._groups(asked), self._defaults(asked)
+        groups, defaults = self._find_groups(asked), self._find_defaults(asked)
         found: dict[int, VersionChanges] = {}
         for version in asked:
             edits = (
@@ -61,7 +61,7 @@ class VersionEdits:
             found[version] = VersionChanges(**edits, groups=tuple(sorted(groups[version])), defaults=defaults[version])
         return found
 
-    def _large(self, versions: Sequence[int]) -> frozenset[int]:
+    def _find_large(self, versions: Sequence[int]) -> frozenset[int]:
         found: set[int] = set()
         for column in (_rules.since_version, _rules.until_version):
             counted = select(column).where(_rules.tenant == self._tenant, column.in_(versions)).group_by(column)
@@ -133,7 +133,7 @@ class VersionEdits:
         wanted = select(_rules.number, _rules.body).where(_rules.tenant == self._tenant, _rules[edge] == version)
         return {row.number: row.body for row in self._tx.read(wanted)}
 
-    def _groups(self, versions: Sequence[int]) -> Mapping[int, set[str]]:
+    def _find_groups(self, versions: Sequence[int]) -> Mapping[int, set[str]]:
         found: defaultdict[int, set[str]] = defaultdict(set)
         for table in (acl_groups, acl_group_members):
             for edge in (table.c.since_version, table.c.until_version):
@@ -142,7 +142,7 @@ class VersionEdits:
                     found[row.version].add(row.name)
         return found
 
-    def _defaults(self, versions: Sequence[int]) -> Mapping[int, tuple[WayWord, ...]]:
+    def _find_defaults(self, versions: Sequence[int]) -> Mapping[int, tuple[WayWord, ...]]:
         before = acl_versions.alias("before")
         query = (
             select(

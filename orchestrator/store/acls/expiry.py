@@ -74,7 +74,7 @@ class Expiry(AclSteps):
         for row in self._due():
             by_tenant[row.id].append(row)
         mine = by_tenant.keys() if only is None else by_tenant.keys() & set(only)
-        return tuple(self._expire(tenant, by_tenant[tenant]) for tenant in sorted(mine))
+        return tuple(self._expire_rules(tenant, by_tenant[tenant]) for tenant in sorted(mine))
 
     def _come(self) -> Select[Any]:
         """The rows of rules whose `expires` has come, with their tenants' ids."""
@@ -90,7 +90,7 @@ class Expiry(AclSteps):
         rows = self._tx.read(self._come().order_by(_rules.order_key)).all()
         return [row for row in rows if not self._tx.jumped or is_over(self._tx, rule_from_json(orjson.loads(row.body)))]
 
-    def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
+    def _expire_rules(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
         owner = self._tx.tenant(tenant)  # also while a change waits to be confirmed: time waits for nobody
         head = aclrows.version_row(self._tx, owner, owner.acl_version)
         version = self._version(owner, defaults_of(head), head.rules - len(rows), EXPIRY)

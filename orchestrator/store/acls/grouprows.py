@@ -95,7 +95,7 @@ _MEMBERS_AT = Prepared(
 
 def load(tx: Transaction, tenant: int, version: int) -> Mapping[str, KeyedGroup]:
     """A tenant's groups at a version, by name."""
-    descriptions = _descriptions(tx, tenant, version)
+    descriptions = _read_descriptions(tx, tenant, version)
     members: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     if descriptions:
         for row in tx.rows(_MEMBERS_AT, of_tenant=tenant, at_version=version):
@@ -124,11 +124,13 @@ def refresh_groups(
         tx.read(select(_groups.name).where(_groups.tenant == tenant, began_or_ended > base).limit(1)).first()
         for began_or_ended in (_groups.since_version, _groups.until_version)
     )
-    begun, ended = _begun_since(tx, tenant, base), _ended_since(tx, tenant, base)
+    begun, ended = _read_begun(tx, tenant, base), _read_ended(tx, tenant, base)
     if not (moved or begun or ended):
         return old
     descriptions = (
-        _descriptions(tx, tenant, version) if moved else {name: each.group.description for name, each in old.items()}
+        _read_descriptions(tx, tenant, version)
+        if moved
+        else {name: each.group.description for name, each in old.items()}
     )
     return MappingProxyType(
         {
@@ -153,7 +155,7 @@ def _update_members(
     return KeyedGroup(keys, AddressGroup(GroupName(name), prefixes, description))
 
 
-def _begun_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[tuple[int, Prefix]]]:
+def _read_begun(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[tuple[int, Prefix]]]:
     found: defaultdict[str, list[tuple[int, Prefix]]] = defaultdict(list)
     statement = select(_members.name, _members.order_key, _members.prefix).where(
         _members.tenant == tenant, _members.since_version > base, _members.until_version.is_(None)
@@ -163,7 +165,7 @@ def _begun_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[t
     return found
 
 
-def _ended_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[int]]:
+def _read_ended(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[int]]:
     found: defaultdict[str, list[int]] = defaultdict(list)
     statement = select(_members.name, _members.order_key).where(ended_after(acl_group_members, tenant, base))
     for row in tx.read(statement):
@@ -171,7 +173,7 @@ def _ended_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[i
     return found
 
 
-def _descriptions(tx: Transaction, tenant: int, version: int) -> dict[str, str]:
+def _read_descriptions(tx: Transaction, tenant: int, version: int) -> dict[str, str]:
     return {row.name: row.description for row in tx.rows(_GROUPS_AT, of_tenant=tenant, at_version=version)}
 
 

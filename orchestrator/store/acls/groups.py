@@ -69,7 +69,7 @@ class Groups(AclSteps):
         self._check_owned(owner, known.record.acl, group.name, list(fresh.values()), list(fresh), "prefixes")
         description = old.group.description if old is not None else None
         change, _ = grouprows.plan_change(self._tx, owner.number, group, description)
-        return self._carry_out(owner, head, change, author)
+        return self._write_change(owner, head, change, author)
 
     def change(
         self,
@@ -88,7 +88,7 @@ class Groups(AclSteps):
         """
         owner, head = self._begin(tenant, expected_version)
         keyed = self._find_keyed(owner, name)
-        ended = self._to_end(owner, keyed, add, remove)
+        ended = self._list_ended(owner, keyed, add, remove)
         present = set(keyed.group.prefixes)
         fresh = {prefix: index for index, prefix in reversed(list(enumerate(add))) if prefix not in present}
         wanted = sorted(fresh, key=fresh.__getitem__)
@@ -100,7 +100,7 @@ class Groups(AclSteps):
             change = GroupChange(name, keyed.group.description, False, ended, begun)
         else:
             change = self._rewritten(owner, keyed.group, wanted, remove)
-        return self._carry_out(owner, head, change, author)
+        return self._write_change(owner, head, change, author)
 
     def delete(self, tenant: str, name: str, *, author: str, expected_version: int | None = None) -> Change:
         """Raises NotFound, and Conflict, which names the rules, while rules use the group."""
@@ -110,11 +110,11 @@ class Groups(AclSteps):
         if used:
             more = f" and {len(used) - _NAMED} more" if len(used) > _NAMED else ""
             raise Conflict(f"rules still use the group '{name}': {', '.join(used[:_NAMED])}{more}")
-        return self._carry_out(owner, head, grouprows.removal(self._tx, owner.number, name), author)
+        return self._write_change(owner, head, grouprows.removal(self._tx, owner.number, name), author)
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _carry_out(self, owner: Row[Any], head: Row[Any], change: GroupChange, author: str) -> Change:
+    def _write_change(self, owner: Row[Any], head: Row[Any], change: GroupChange, author: str) -> Change:
         if change.nothing:
             return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
@@ -139,7 +139,7 @@ class Groups(AclSteps):
         change, _ = grouprows.plan_change(self._tx, owner.number, replace(group, prefixes=members), group.description)
         return change
 
-    def _to_end(
+    def _list_ended(
         self, owner: Row[Any], keyed: KeyedGroup, add: Sequence[Prefix], remove: Sequence[Prefix]
     ) -> tuple[MemberRow, ...]:
         both = next((index for index, prefix in enumerate(remove) if prefix in set(add)), None)
@@ -219,7 +219,7 @@ class EndpointGroups:
         known = self.addresses(tenant)
         groups = dict(acl.groups)
         for name in named:
-            groups[name] = replace(acl.groups[name], prefixes=_addresses(known, name, f"groups.{name}"))
+            groups[name] = replace(acl.groups[name], prefixes=_find_addresses(known, name, f"groups.{name}"))
         return replace(acl, groups=groups)
 
     def missing(self, tenant: str, rule: Rule) -> tuple[AddressGroup, ...]:
@@ -232,7 +232,7 @@ class EndpointGroups:
             named = [name for name in addresses.groups if endpoint_of_group(name) is not None and name not in found]
             absent = [name for name in named if not self._is_there(tenant, name)]
             known = self.addresses(tenant) if absent else {}
-            found |= {name: AddressGroup(GroupName(name), _addresses(known, name, side)) for name in absent}
+            found |= {name: AddressGroup(GroupName(name), _find_addresses(known, name, side)) for name in absent}
         return tuple(found.values())
 
     def follow(self, endpoint: str, tenants: Iterable[str]) -> None:
@@ -259,7 +259,7 @@ class EndpointGroups:
         return self._tx.read(select(columns.name).where(here)).one_or_none() is not None
 
 
-def _addresses(known: Mapping[str, tuple[Prefix, ...]], group: str, place: str) -> tuple[Prefix, ...]:
+def _find_addresses(known: Mapping[str, tuple[Prefix, ...]], group: str, place: str) -> tuple[Prefix, ...]:
     endpoint = endpoint_of_group(group) or group
     if endpoint not in known:
         raise BadPolicy(f"the tenant has no endpoint '{endpoint}'", place=place)

@@ -193,9 +193,9 @@ class Acls(AclSteps):
         acl = EndpointGroups(self._tx).fill_in_members(tenant, acl)
         check_ownership(acl, owned_prefixes(self._tx, owner.number))
         with collector_paused():
-            return self._replace(owner, head, acl, author, approved)
+            return self._replace_list(owner, head, acl, author, approved)
 
-    def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str, approved: bool) -> Change:
+    def _replace_list(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str, approved: bool) -> Change:
         for index, rule in enumerate(acl.rules):
             if rule.expires is not None:
                 check_in_time(self._tx, rule, f"rules[{index}].")
@@ -217,7 +217,7 @@ class Acls(AclSteps):
         checked = self._check_rule(owner, rule)
         old = self._find(owner, rule.id)
         if old is None:
-            return self._insert(owner, self._cached_list(owner), checked, head.rules, author)
+            return self._insert_rule(owner, self._cached_list(owner), checked, head.rules, author)
         if old.body == checked.body:
             return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
@@ -240,7 +240,7 @@ class Acls(AclSteps):
         if rule.id in known.numbers:
             raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
         _check_position(position, len(known.keys))
-        return self._insert(owner, known, checked, position, author)
+        return self._insert_rule(owner, known, checked, position, author)
 
     def move_rule(
         self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
@@ -290,7 +290,7 @@ class Acls(AclSteps):
     def confirm(self, tenant: str) -> Change:
         """Keep the list as it is. Raises Conflict where nothing waits to be confirmed."""
         owner = self._tx.tenant(tenant)
-        self._settle(owner)
+        self._settle_change(owner)
         return self._no_change(owner)
 
     def revert(self, tenant: str, *, author: str) -> Change:
@@ -300,7 +300,7 @@ class Acls(AclSteps):
         where nothing waits to be confirmed.
         """
         owner = self._tx.tenant(tenant)
-        self._settle(owner)
+        self._settle_change(owner)
         before = self.at(tenant, owner.confirm_base).acl
         lasting = tuple(rule for rule in before.rules if not is_over(self._tx, rule))
         owned = owned_prefixes(self._tx, owner.number)
@@ -322,7 +322,7 @@ class Acls(AclSteps):
         row = self._tx.read(select(tenants.c.confirm_base, tenants.c.confirm_by).where(tenants.c.id == change.tenant))
         return row.first() == (change.base, change.by_micros)
 
-    def _settle(self, owner: Row[Any]) -> None:
+    def _settle_change(self, owner: Row[Any]) -> None:
         if owner.confirm_by is None:
             raise Conflict(f"no change of the list of '{owner.id}' waits to be confirmed: perhaps it went back")
         self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None, lasts_s=None)
@@ -337,7 +337,7 @@ class Acls(AclSteps):
         """
         check_in_time(self._tx, rule)
         fresh = EndpointGroups(self._tx).missing(owner.id, rule)
-        groups = dict(self._groups_of(owner, {*rule.source.groups, *rule.destination.groups}))
+        groups = dict(self._read_groups(owner, {*rule.source.groups, *rule.destination.groups}))
         groups.update({each.name: each for each in fresh})
         changes = grouprows.plan_additions(self._tx, owner, fresh) if fresh else ()
         try:
@@ -347,13 +347,13 @@ class Acls(AclSteps):
             raise
         return _Checked(rule, aclrows.body_of(rule), changes)
 
-    def _groups_of(self, owner: Row[Any], names: set[str]) -> Mapping[str, AddressGroup]:
+    def _read_groups(self, owner: Row[Any], names: set[str]) -> Mapping[str, AddressGroup]:
         if not names:
             return MappingProxyType({})
         known = aclrows.load(self._tx, owner, owner.acl_version).record.acl.groups
         return MappingProxyType({name: known[name] for name in names if name in known})
 
-    def _insert(self, owner: Row[Any], known: CachedAcl, checked: _Checked, position: int, author: str) -> Change:
+    def _insert_rule(self, owner: Row[Any], known: CachedAcl, checked: _Checked, position: int, author: str) -> Change:
         acl, keys = known.record.acl, known.keys
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
         key = aclrows.key_between(self._tx, owner.number, version, *keys_around(keys, position))

@@ -72,7 +72,7 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
         aclrows.end_rows(tx, tenant, version, [row for row in plan.before if row.order_key not in staying])
     else:
         aclrows.end_all(tx, tenant, version, plan.before)
-    numbers = _numbers(tx, tenant, plan)
+    numbers = _number_rules(tx, tenant, plan)
     begun = (
         aclrows.new_row(rule, key, numbers[rule.id], body)
         for index, (rule, key, body) in enumerate(zip(plan.rules, keys, plan.bodies, strict=True))
@@ -83,7 +83,7 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
     return keys, RuleNumbers(numbers)
 
 
-def _numbers(tx: Transaction, tenant: int, plan: Replacement) -> dict[str, int]:
+def _number_rules(tx: Transaction, tenant: int, plan: Replacement) -> dict[str, int]:
     old = {row.rule_id: row.number for row in plan.before}
     ids = [rule.id for rule in plan.rules]
     old |= aclrows.past_numbers(tx, tenant, [rule_id for rule_id in ids if rule_id not in old])

@@ -117,7 +117,7 @@ def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
     rules = _rules_of([row.body for row in rows])
     numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
     groups = grouprows.load(tx, tenant.number, head.version)
-    return _entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
+    return _make_entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
 
 
 def _follow_change(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
@@ -129,7 +129,7 @@ def _follow_change(tx: Transaction, tenant: Row[Any], version: int, old: CachedA
     groups = old.groups
     if moves.groups:
         groups = grouprows.refresh_groups(tx, tenant.number, old.record.version, version, groups)
-    return _entry(tenant, moves.head, rules, numbers, groups, keys)
+    return _make_entry(tenant, moves.head, rules, numbers, groups, keys)
 
 
 def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
@@ -148,7 +148,7 @@ def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAc
     gone = [EndedRow(row.order_key, row.rule_id) for row in moved if not row.begins]
     keys, rules, numbers = refreshed_rules(old, gone, begun)
     groups = grouprows.refresh_groups(tx, tenant.number, base, version, old.groups)
-    return _entry(tenant, head, rules, numbers, groups, keys)
+    return _make_entry(tenant, head, rules, numbers, groups, keys)
 
 
 _MOVED_SINCE = Prepared(
@@ -176,7 +176,7 @@ _LINES = Prepared(
 )
 
 
-def _entry(
+def _make_entry(
     tenant: Row[Any],
     head: Row[Any] | VersionLine,
     rules: tuple[Rule, ...] | Listed[Rule],

@@ -33,7 +33,7 @@ class Waivers:
     def list(self, tenant: str) -> tuple[Waiver, ...]:
         """All of a tenant's, oldest first; those whose time is over, too. Raises NotFound."""
         mine = waivers.c.tenant == self._tx.tenant(tenant).number
-        return tuple(map(_waiver, self._tx.read(select(waivers).where(mine).order_by(waivers.c.id))))
+        return tuple(map(_read_waiver, self._tx.read(select(waivers).where(mine).order_by(waivers.c.id))))
 
     def get(self, tenant: str, waiver: int) -> Waiver:
         """One waiver. Raises NotFound."""
@@ -69,7 +69,7 @@ class Waivers:
         if self._tx.read(select(func.count()).where(waivers.c.tenant == number)).scalar_one() >= MOST_WAIVERS:
             raise TooLarge(f"a tenant has at most {MOST_WAIVERS} waivers")
         made = self._tx.write(insert(waivers).values(values).returning(*waivers.c)).one()
-        return AddedWaiver(**_members(made), replaced=_waiver(older) if older is not None else None)
+        return AddedWaiver(**_read_members(made), replaced=_read_waiver(older) if older is not None else None)
 
     def remove(self, tenant: str, waiver: int) -> None:
         """Take a waiver back. Raises NotFound."""
@@ -77,11 +77,11 @@ class Waivers:
         self._tx.write(delete(waivers).where(mine, waivers.c.id == self.get(tenant, waiver).id))
 
 
-def _waiver(row: Row[Any]) -> Waiver:
-    return Waiver(**_members(row))
+def _read_waiver(row: Row[Any]) -> Waiver:
+    return Waiver(**_read_members(row))
 
 
-def _members(row: Row[Any]) -> dict[str, Any]:
+def _read_members(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": row.id,
         "kind": row.kind,

@@ -141,11 +141,11 @@ def back_up(
             if schema is None:
                 raise Missing("there is nothing to back up: the database has no tables yet")
             tables = tables_of(connection)
-            listed = tuple(_contents(connection, table) for table in tables)
+            listed = tuple(_describe_table(connection, table) for table in tables)
             contents = Contents(schema, program, made, listed, authority)
             with _replacing(file) as raw, progress(contents.rows) as done:
                 wrapped = wrap(raw)
-                _write(wrapped, contents, _rows(connection, tables), done, sign)
+                _write_stream(wrapped, contents, _read_rows(connection, tables), done, sign)
                 if wrapped is not raw:
                     wrapped.close()
     finally:
@@ -205,13 +205,13 @@ def rows_of(raw: BinaryIO, contents: Contents) -> Iterator[tuple[TableContents, 
     with gzip.open(raw, "rb") as lines:
         lines.readline()
         for table in contents.tables:
-            yield table, (_row(lines.readline()) for _ in range(table.rows))
+            yield table, (_read_row(lines.readline()) for _ in range(table.rows))
 
 
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-def _contents(connection: Connection, table: Table) -> TableContents:
+def _describe_table(connection: Connection, table: Table) -> TableContents:
     rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
     return TableContents(table.name, tuple(table.columns.keys()), int(rows), _last_number(connection, table.name))
 
@@ -236,20 +236,20 @@ def _last_number(connection: Connection, table: str) -> int | None:
     return int(last) if is_used else 0
 
 
-def _rows(connection: Connection, tables: Sequence[Table]) -> Iterator[Sequence[object]]:
+def _read_rows(connection: Connection, tables: Sequence[Table]) -> Iterator[Sequence[object]]:
     for table in tables:
         with connection.execution_options(yield_per=_AT_ONCE).execute(select(table)) as found:
             yield from found
 
 
-def _write(
+def _write_stream(
     raw: BinaryIO, contents: Contents, rows: Iterator[Sequence[object]], done: Callable[[int], None], sign: Sign
 ) -> None:
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=6) as file:
 
         def put(value: object) -> None:
-            line = orjson.dumps(value, default=_plain, option=orjson.OPT_APPEND_NEWLINE)
+            line = orjson.dumps(value, default=_make_plain, option=orjson.OPT_APPEND_NEWLINE)
             digest.update(line)
             file.write(line)
 
@@ -265,7 +265,7 @@ def _write(
         file.write(orjson.dumps(last, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _plain(value: object) -> object:
+def _make_plain(value: object) -> object:
     if isinstance(value, (bytes, memoryview)):
         return {_OCTETS: base64.b64encode(value).decode()}
     raise TypeError(type(value).__name__)
@@ -348,7 +348,7 @@ def _contents_from(said: Mapping[str, Any]) -> Contents:
     return Contents(str(said["schema"]), str(said["program"]), made, tables, authority)
 
 
-def _row(line: bytes) -> tuple[object, ...]:
+def _read_row(line: bytes) -> tuple[object, ...]:
     try:
         return tuple(base64.b64decode(each[_OCTETS]) if isinstance(each, dict) else each for each in orjson.loads(line))
     except (orjson.JSONDecodeError, KeyError, TypeError, binascii.Error):

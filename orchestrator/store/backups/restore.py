@@ -72,7 +72,7 @@ def restore(url: str, backup: Backup, *, replace: bool, now: dt.datetime, progre
             _clear(connection, replace=replace)
             migrate.run(connection, contents.schema)
             tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
-            _fill(tx, contents, raw, progress)
+            _fill_tables(tx, contents, raw, progress)
             migrate.run(connection)
             spent = _step_ahead(tx, contents)
             connection.commit()
@@ -114,7 +114,7 @@ def _check_unused(connection: Connection) -> None:
         raise Conflict("a service is connected to the database: stop it first")
 
 
-def _fill(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress) -> None:
+def _fill_tables(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress) -> None:
     known = {table.name: table for table in tables_of(tx.connection)}
     filled = 0
     with progress(contents.rows) as done:

@@ -46,12 +46,13 @@ class Capacities:
             "measured": orjson.dumps([asdict(each) for each in measured]).decode(),
         }
         row = self._tx.write(insert(capacity_models).values(**values).returning(*capacity_models.c)).one()
-        return _record(row)
+        return _read_record(row)
 
     def list(self) -> tuple[CapacityRecord, ...]:
         """Every version, the newest first."""
         return tuple(
-            _record(row) for row in self._tx.read(select(capacity_models).order_by(capacity_models.c.version.desc()))
+            _read_record(row)
+            for row in self._tx.read(select(capacity_models).order_by(capacity_models.c.version.desc()))
         )
 
     def get(self, version: int) -> CapacityRecord:
@@ -59,13 +60,13 @@ class Capacities:
         row = self._tx.read(select(capacity_models).where(capacity_models.c.version == version)).one_or_none()
         if row is None:
             raise NotFound(f"there is no capacity model {version}")
-        return _record(row)
+        return _read_record(row)
 
     def current(self) -> dict[Plane, CapacityModel]:
         """The model that counts for each plane that was measured: the newest."""
         newest = select(func.max(capacity_models.c.version)).group_by(capacity_models.c.plane)
         rows = self._tx.read(select(capacity_models).where(capacity_models.c.version.in_(newest)))
-        return {Plane(row.plane): model_of(_record(row)) for row in rows}
+        return {Plane(row.plane): model_of(_read_record(row)) for row in rows}
 
 
 @lru_cache(maxsize=64)
@@ -74,6 +75,6 @@ def model_of(record: CapacityRecord) -> CapacityModel:
     return fit(record.measured, version=record.version)
 
 
-def _record(row: Row[Any]) -> CapacityRecord:
+def _read_record(row: Row[Any]) -> CapacityRecord:
     measured = tuple(Measured(**each) for each in orjson.loads(row.measured))
     return CapacityRecord(row.version, Plane(row.plane), from_micros(row.created), row.source, measured)

@@ -43,7 +43,7 @@ class Fleets(FleetMembers):
         row = self._tx.read(select(fleets).where(fleets.c.domain == domain)).one_or_none()
         if row is None:
             raise NotFound(f"the domain '{domain}' has no fleet: set its limits first")
-        return _record(row)
+        return _read_record(row)
 
     def put(self, domain: str, settings: FleetSettings, *, expected_version: int | None = None) -> FleetRecord:
         """Set how a fleet is to be; the first time makes it.
@@ -59,7 +59,7 @@ class Fleets(FleetMembers):
             )
         else:
             expect(expected_version, row.version)
-            if _record(row).settings.alarms is not settings.alarms and (count := self._count(domain)):
+            if _read_record(row).settings.alarms is not settings.alarms and (count := self._count(domain)):
                 raise Conflict(
                     f"whoever made the fleet's {count} VNFs takes them away too: first have none of them",
                     place="alarms",
@@ -86,7 +86,7 @@ class Fleets(FleetMembers):
 
     def list(self) -> tuple[FleetRecord, ...]:
         """Every fleet, by domain."""
-        return tuple(_record(row) for row in self._tx.read(select(fleets).order_by(fleets.c.domain)))
+        return tuple(_read_record(row) for row in self._tx.read(select(fleets).order_by(fleets.c.domain)))
 
     def looks(self, domain: str | None = None) -> tuple[FleetLook, ...]:
         """Return every fleet, or one domain's, with members and their agents' last reports."""
@@ -143,7 +143,7 @@ class Fleets(FleetMembers):
         statement = select(fleet_samples).where(columns.domain == domain)
         if since is not None:
             statement = statement.where(columns.at >= to_micros(since))
-        return tuple(_sample(row) for row in self._tx.read(statement.order_by(columns.at)))
+        return tuple(_read_sample(row) for row in self._tx.read(statement.order_by(columns.at)))
 
     def rules(self, domains: Iterable[str]) -> dict[str, int]:
         """Count the rules of each domain's firewalls, including writes not enforced yet."""
@@ -197,12 +197,12 @@ _LONGEST_LEASES = 10
 """So many times as long as ours a lease may last, by the clock of a replica that is ahead of us."""
 
 
-def _record(row: Row[Any]) -> FleetRecord:
+def _read_record(row: Row[Any]) -> FleetRecord:
     looked = None if row.looked is None else from_micros(row.looked)
     settings = settings_from(orjson.loads(row.body))
     return FleetRecord(row.domain, row.version, settings, looked, row.size, row.because, row.model)
 
 
-def _sample(row: Row[Any]) -> FleetSample:
+def _read_sample(row: Row[Any]) -> FleetSample:
     numbers = row.packets_pps, row.bits_bps, row.connections, row.serving, row.most_pps, row.rules
     return FleetSample(from_micros(row.at), *numbers)

@@ -47,7 +47,7 @@ class Firewalls:
             .where(hosts.c.domain == domain, _FILTERS)
             .order_by(hosts.c.name)
         )
-        return tuple(map(_seen, self._tx.read(statement)))
+        return tuple(map(_read_firewall, self._tx.read(statement)))
 
     def planes(self, domain: str) -> frozenset[Plane]:
         """Return the planes of the domain's firewalls; empty where it has none."""
@@ -63,7 +63,7 @@ class Firewalls:
 
     def add(self, domain: str, firewall: FirewallRecord) -> int:
         """Onboard a firewall; returns the generation it must reach, a new one. Raises NotFound, Conflict."""
-        self._insert(domain, firewall)
+        self._insert_firewall(domain, firewall)
         return self._tx.bump_for_hosts(domain)
 
     def join(self, domain: str, firewall: FirewallRecord) -> int:
@@ -73,7 +73,7 @@ class Firewalls:
         all others.
         """
         is_known = firewall.plane in self.planes(domain)
-        self._insert(domain, firewall)
+        self._insert_firewall(domain, firewall)
         return int(self._tx.domain(domain).generation) if is_known else self._tx.bump_for_hosts(domain)
 
     def leave(self, domain: str, name: str) -> None:
@@ -82,11 +82,11 @@ class Firewalls:
         The generation moves only with the last of its kind.
         """
         before = self.planes(domain)
-        self._tx.write(delete(hosts).where(_firewall_named(domain, name)))
+        self._tx.write(delete(hosts).where(_match_firewall(domain, name)))
         if self.planes(domain) != before:
             self._tx.bump_for_hosts(domain)
 
-    def _insert(self, domain: str, firewall: FirewallRecord) -> None:
+    def _insert_firewall(self, domain: str, firewall: FirewallRecord) -> None:
         self._tx.domain(domain)
         same_name = select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == firewall.name)
         if self._tx.read(same_name).first() is not None:
@@ -104,7 +104,7 @@ class Firewalls:
     def remove(self, domain: str, name: str) -> int:
         """Returns the new generation. Raises NotFound."""
         self._tx.domain(domain)
-        if not self._tx.write(delete(hosts).where(_firewall_named(domain, name))).rowcount:
+        if not self._tx.write(delete(hosts).where(_match_firewall(domain, name))).rowcount:
             raise NotFound(f"the domain has no firewall '{name}'")
         return self._tx.bump_for_hosts(domain)
 
@@ -134,11 +134,11 @@ class Firewalls:
         )
 
 
-def _firewall_named(domain: str, name: str) -> ColumnElement[bool]:
+def _match_firewall(domain: str, name: str) -> ColumnElement[bool]:
     return (hosts.c.domain == domain) & (hosts.c.name == name) & _FILTERS
 
 
-def _seen(row: Row[Any]) -> FirewallSeen:
+def _read_firewall(row: Row[Any]) -> FirewallSeen:
     firewall = FirewallRecord(row.name, Plane(row.plane))
     if row.reported is None:
         return FirewallSeen(firewall, None, None)

@@ -53,19 +53,19 @@ class FleetMembers:
     def members(self, domain: str, *, with_gone: bool = False) -> tuple[Member, ...]:
         """A fleet's VNFs by number."""
         statement = select(fleet_members).where(_C.domain == domain).order_by(_C.number)
-        return tuple(_member(row) for row in self._tx.read(statement if with_gone else statement.where(_THERE)))
+        return tuple(_read_member(row) for row in self._tx.read(statement if with_gone else statement.where(_THERE)))
 
     def member(self, domain: str, name: str) -> Member:
         """One VNF, gone or not. Raises NotFound."""
         row = self._tx.read(select(fleet_members).where(_C.domain == domain, _C.name == name)).one_or_none()
         if row is None:
             raise NotFound(f"the fleet has no VNF '{name}'")
-        return _member(row)
+        return _read_member(row)
 
     def member_looks(self, domain: str | None = None) -> tuple[MemberLook, ...]:
         """Members that are not gone, by domain and number, with what their agents said last."""
         statement = _LOOKS if domain is None else _LOOKS.where(_C.domain == domain)
-        return tuple(map(_look, self._tx.read(statement)))
+        return tuple(map(_read_look, self._tx.read(statement)))
 
     def names(self) -> frozenset[tuple[str, str]]:
         """Return domain and name of every member that is not gone."""
@@ -88,7 +88,7 @@ class FleetMembers:
         while len(names) < count:
             name = f"fw-{number}"
             if name not in taken:
-                self._insert(domain, name, number, plane, MemberState.REQUESTED, because)
+                self._insert_member(domain, name, number, plane, MemberState.REQUESTED, because)
                 names.append(name)
             number += 1
         self._tx.write(update(fleets).where(fleets.c.domain == domain).values(next_number=number))
@@ -109,7 +109,7 @@ class FleetMembers:
         number = self._next_number(domain)
         new = self.unknown(domain, names)
         for index, name in enumerate(new):
-            self._insert(domain, name, number + index, plane, MemberState.BUILDING, "the cloud has made it")
+            self._insert_member(domain, name, number + index, plane, MemberState.BUILDING, "the cloud has made it")
             self._events.append("vnf.adopted", domain, {"name": name})
         self._tx.write(update(fleets).where(fleets.c.domain == domain).values(next_number=number + len(new)))
         return new
@@ -120,7 +120,9 @@ class FleetMembers:
             raise NotFound(f"the domain '{domain}' has no fleet")
         return int(row.next_number)
 
-    def _insert(self, domain: str, name: str, number: int, plane: Plane, state: MemberState, because: str) -> None:
+    def _insert_member(
+        self, domain: str, name: str, number: int, plane: Plane, state: MemberState, because: str
+    ) -> None:
         fresh = {
             "domain": domain,
             "name": name,
@@ -147,7 +149,7 @@ class FleetMembers:
         }
         if step.state in _STAMPS:
             values[_STAMPS[step.state]] = self._tx.micros
-        self._set(member.domain, member.name, values)
+        self._set_values(member.domain, member.name, values)
         if step.state in ENDING:
             self._withdraw(member.domain, member.name)
         if step.state is MemberState.GONE:
@@ -180,7 +182,7 @@ class FleetMembers:
             values["progress"] = progress[:_LONGEST_WORDS]
         if place is not None:
             values["place"] = place.to_json()
-        self._set(member.domain, member.name, values)
+        self._set_values(member.domain, member.name, values)
 
     def set_health(self, member: Member, health: Health, trouble: str) -> None:
         """Keep how a VNF is; it falling sick, and being well again, is said."""
@@ -189,14 +191,14 @@ class FleetMembers:
             "well_since": _to_micros(health.looks_well_since_s),
             "relapses": orjson.dumps(list(health.fell_sick_s)).decode(),
         }
-        self._set(member.domain, member.name, values)
+        self._set_values(member.domain, member.name, values)
         if health.is_well != member.health.is_well:
             kind = "vnf.well" if health.is_well else "vnf.sick"
             self._events.append(kind, member.domain, {"name": member.name, "because": trouble})
 
     def set_trial(self, domain: str, name: str, sheet: TrialSheet) -> None:
         """Keep what a VNF is to be tried with, or what came of it."""
-        self._set(domain, name, {"trial": sheet.to_json()})
+        self._set_values(domain, name, {"trial": sheet.to_json()})
 
     def name_of(self, enforcer: int) -> tuple[str, str]:
         """Domain and name of an enforcement point. Raises NotFound."""
@@ -207,7 +209,7 @@ class FleetMembers:
             raise NotFound(f"there is no enforcer {enforcer}")
         return row.domain, row.name
 
-    def _set(self, domain: str, name: str, values: Mapping[str, object]) -> None:
+    def _set_values(self, domain: str, name: str, values: Mapping[str, object]) -> None:
         if values:
             self._tx.write(update(fleet_members).where(_C.domain == domain, _C.name == name).values(**values))
 
@@ -245,22 +247,22 @@ _LOOKS = (
 )
 
 
-def _look(row: Row[Any]) -> MemberLook:
+def _read_look(row: Row[Any]) -> MemberLook:
     load = None
     if row.reported is not None:
         load = Load(row.packets_pps, row.bits_bps, row.cpu_permille, row.connections, row.trouble)
     return MemberLook(
-        _member(row),
+        _read_member(row),
         row.enforcer is not None,
         row.holds,
         None if row.point is None else PointState(row.point),
         row.error,
         load,
-        _time(row.reported),
+        _read_time(row.reported),
     )
 
 
-def _member(row: Row[Any]) -> Member:
+def _read_member(row: Row[Any]) -> Member:
     sick: Sequence[float] = orjson.loads(row.relapses)
     return Member(
         row.domain,
@@ -273,16 +275,16 @@ def _member(row: Row[Any]) -> Member:
         row.generation,
         row.because,
         row.progress,
-        _time(row.served),
-        _time(row.drained),
-        _time(row.failed),
+        _read_time(row.served),
+        _read_time(row.drained),
+        _read_time(row.failed),
         Health(_to_seconds(row.sick_since), _to_seconds(row.well_since), tuple(sick)),
         None if row.trial is None else TrialSheet.of(row.trial),
         Place.of(row.place),
     )
 
 
-def _time(micros: int | None) -> dt.datetime | None:
+def _read_time(micros: int | None) -> dt.datetime | None:
     return None if micros is None else from_micros(micros)
 
 

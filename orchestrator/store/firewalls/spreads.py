@@ -40,7 +40,7 @@ class Spreads:
     def find(self, domain: str) -> SpreadRecord | None:
         """How a domain's traffic is spread; None where it is not."""
         row = self._tx.read(select(spreads).where(spreads.c.domain == domain)).one_or_none()
-        return row and SpreadRecord(_spread(orjson.loads(row.body)), row.generation, row.enforced, row.trouble)
+        return row and SpreadRecord(_read_spread(orjson.loads(row.body)), row.generation, row.enforced, row.trouble)
 
     def put(self, domain: str, spread: Spread, *, at_least: int = 0) -> int:
         """Set a domain's spread; return the generation, a new one if it changed.
@@ -54,7 +54,7 @@ class Spreads:
         if known is not None and known.spread == spread and known.generation >= at_least:
             return known.generation
         generation = max(known.generation if known is not None else 0, at_least) + 1
-        body = orjson.dumps(_body(spread)).decode()
+        body = orjson.dumps(_write_spread(spread)).decode()
         values = {"generation": generation, "body": body}
         row = self._tx.upsert(spreads).values({"domain": domain, "enforced": 0, "trouble": None, **values})
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
@@ -77,7 +77,7 @@ class Spreads:
             self._tx.write(update(spreads).where(spreads.c.domain == domain).values(enforced=enforced, trouble=words))
 
 
-def _body(spread: Spread) -> dict[str, object]:
+def _write_spread(spread: Spread) -> dict[str, object]:
     numbers = {each.name: index for index, each in enumerate(spread.members)}
     return {
         "members": [
@@ -97,7 +97,7 @@ def _body(spread: Spread) -> dict[str, object]:
     }
 
 
-def _spread(body: Mapping[str, Any]) -> Spread:
+def _read_spread(body: Mapping[str, Any]) -> Spread:
     members = tuple(
         Member(
             each["name"], each["number"], Side(*each["left"]), Side(*each["right"]), MemberState(each["state"]),

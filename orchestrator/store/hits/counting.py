@@ -65,9 +65,11 @@ class Counting:
         if epoch < feed.epoch:
             raise Conflict(f"the host is counted by a later enforcement point, of epoch {feed.epoch}")
         silent_s = max(0.0, (self._tx.micros - feed.heard) / SECOND)
-        self._tx.write(_of(update(hit_feeds), domain, host).values(epoch=epoch))
+        self._tx.write(_match_host(update(hit_feeds), domain, host).values(epoch=epoch))
         self._keep_loss(domain, host, CLAIMED, 0, silent_s)
-        chunks = _of(select(hit_bookmarks.c.chunk), domain, host, hit_bookmarks).order_by(hit_bookmarks.c.sequence)
+        chunks = _match_host(select(hit_bookmarks.c.chunk), domain, host, hit_bookmarks).order_by(
+            hit_bookmarks.c.sequence
+        )
         known = tuple(self._tx.read(chunks).scalars())
         return CountClaim(feed.sequence, silent_s, known if feed.sequence else None)
 
@@ -98,9 +100,9 @@ class Counting:
     def _keep(self, domain: str, frame: CountFrame) -> None:
         """Move a host's feed and its bookmark on."""
         moved = {"sequence": frame.sequence, "heard": self._tx.micros}
-        self._tx.write(_of(update(hit_feeds), domain, frame.host).values(**moved))
+        self._tx.write(_match_host(update(hit_feeds), domain, frame.host).values(**moved))
         if frame.whole:
-            self._tx.write(_of(delete(hit_bookmarks), domain, frame.host, hit_bookmarks))
+            self._tx.write(_match_host(delete(hit_bookmarks), domain, frame.host, hit_bookmarks))
         self._tx.write(
             insert(hit_bookmarks).values(domain=domain, host=frame.host, sequence=frame.sequence, chunk=frame.chunk)
         )
@@ -124,10 +126,10 @@ class Counting:
         return self._feed_or_none(domain, host)
 
     def _feed_or_none(self, domain: str, host: str) -> Row[Any] | None:
-        return self._tx.read(_of(select(hit_feeds), domain, host)).one_or_none()
+        return self._tx.read(_match_host(select(hit_feeds), domain, host)).one_or_none()
 
 
-def _of(statement: Any, domain: str, host: str, table: Any = hit_feeds) -> Any:
+def _match_host(statement: Any, domain: str, host: str, table: Any = hit_feeds) -> Any:
     return statement.where(table.c.domain == domain, table.c.host == host)
 
 

@@ -73,7 +73,7 @@ class HitHistory:
 
     def append(self, counts: Counts) -> None:
         """Keep what was reported in this transaction."""
-        marks = self._marks() or self._begin()
+        marks = self._read_marks() or self._begin_history()
         now = self._tx.micros
         if now < marks.latest - MINUTE:
             marks = self._set_back(marks, now)
@@ -81,17 +81,17 @@ class HitHistory:
         if start >= marks.minutes_until + MINUTE:
             self._fold(marks, start // MINUTE * MINUTE)
             self._prune(start)
-        self._put(Resolution.MOMENTS, start, counts)
-        self._move(latest=start)
+        self._put_counts(Resolution.MOMENTS, start, counts)
+        self._move_marks(latest=start)
 
     def forget(self, cookies: U64) -> None:
         """Take cookies out of the totals, and what was not added to them yet."""
-        marks = self._marks()
+        marks = self._read_marks()
         if marks is None:
             return
         self._fold(marks, marks.latest + 1)
         for chunk, rows in _chunks(cookies).items():
-            kept = self._total(chunk)
+            kept = self._read_total(chunk)
             rest = kept.take(~np.isin(kept.cookie, rows))
             if len(rest) < len(kept):
                 self._put_total(chunk, rest)
@@ -104,28 +104,30 @@ class HitHistory:
         self._fold(marks, marks.latest // HOUR * HOUR + HOUR)
         minutes, hours = now // MINUTE * MINUTE, now // HOUR * HOUR
         for resolution, start in ((Resolution.MOMENTS, minutes), (Resolution.MINUTES, hours)):
-            self._tx.write(delete(hit_history).where(*self._of(resolution), hit_history.c.start >= start))
-        return self._move(latest=now, minutes_until=minutes, hours_until=hours)
+            self._tx.write(delete(hit_history).where(*self._match_resolution(resolution), hit_history.c.start >= start))
+        return self._move_marks(latest=now, minutes_until=minutes, hours_until=hours)
 
     def _fold(self, marks: Row[Any], until: int) -> None:
         """Add moments before a time to minutes and totals, and finished hours' minutes to hours."""
-        moments = self._stretches(Resolution.MOMENTS, marks.minutes_until, until)
-        self._coarsen(Resolution.MINUTES, moments)
+        moments = self._read_stretches(Resolution.MOMENTS, marks.minutes_until, until)
+        self._coarsen_stretches(Resolution.MINUTES, moments)
         self._add(join_counts(stretch.counts for stretch in moments))
         hours = until // HOUR * HOUR
         if hours > marks.hours_until:
-            self._coarsen(Resolution.HOURS, self._stretches(Resolution.MINUTES, marks.hours_until, hours))
-        self._move(minutes_until=until, hours_until=max(hours, marks.hours_until))
+            self._coarsen_stretches(
+                Resolution.HOURS, self._read_stretches(Resolution.MINUTES, marks.hours_until, hours)
+            )
+        self._move_marks(minutes_until=until, hours_until=max(hours, marks.hours_until))
 
-    def _coarsen(self, into: Resolution, stretches: Iterable[Stretch]) -> None:
+    def _coarsen_stretches(self, into: Resolution, stretches: Iterable[Stretch]) -> None:
         by_start: defaultdict[int, list[Counts]] = defaultdict(list)
         for stretch in stretches:
             by_start[stretch.start // _LENGTH[into] * _LENGTH[into]].append(stretch.counts)
         for start, parts in by_start.items():
-            there = self._stretches(into, start, start + 1)
-            self._put(into, start, join_counts([*parts, *(stretch.counts for stretch in there)]))
+            there = self._read_stretches(into, start, start + 1)
+            self._put_counts(into, start, join_counts([*parts, *(stretch.counts for stretch in there)]))
 
-    def _put(self, resolution: Resolution, start: int, counts: Counts) -> None:
+    def _put_counts(self, resolution: Resolution, start: int, counts: Counts) -> None:
         data = counts.to_bytes()
         new = self._tx.upsert(hit_history).values(
             domain=self._domain, resolution=resolution, start=start, size=len(data), counts=data
@@ -140,9 +142,9 @@ class HitHistory:
     def _add(self, counts: Counts) -> None:
         """Add to the totals."""
         for chunk, rows in _chunks(counts.cookie).items():
-            self._put_total(chunk, join_counts((self._total(chunk), counts.take(np.isin(counts.cookie, rows)))))
+            self._put_total(chunk, join_counts((self._read_total(chunk), counts.take(np.isin(counts.cookie, rows)))))
 
-    def _total(self, chunk: int) -> Counts:
+    def _read_total(self, chunk: int) -> Counts:
         table = hit_totals.c
         query = select(table.counts).where(table.domain == self._domain, table.chunk == chunk)
         data = self._tx.read(query).scalar_one_or_none()
@@ -173,18 +175,18 @@ class HitHistory:
             self._forget_before(Resolution(number), start + 1)
 
     def _forget_before(self, resolution: Resolution, start: int) -> None:
-        marks = self._marks()
+        marks = self._read_marks()
         assert marks is not None
         closed = (marks.minutes_until, marks.hours_until, start)[resolution]
         start = min(start, closed)  # what is not yet part of something longer stays
-        old = delete(hit_history).where(*self._of(resolution), hit_history.c.start < start)
+        old = delete(hit_history).where(*self._match_resolution(resolution), hit_history.c.start < start)
         if self._tx.write(old).rowcount:
-            self._move(**{_SINCE[resolution]: start})
+            self._move_marks(**{_SINCE[resolution]: start})
 
-    def _marks(self) -> Row[Any] | None:
+    def _read_marks(self) -> Row[Any] | None:
         return self._tx.read(select(hit_marks).where(hit_marks.c.domain == self._domain)).one_or_none()
 
-    def _begin(self) -> Row[Any]:
+    def _begin_history(self) -> Row[Any]:
         now = self._tx.micros
         marks = {"latest": now, "minutes_until": now // MINUTE * MINUTE, "hours_until": now // HOUR * HOUR}
         since = dict.fromkeys(_SINCE.values(), now)
@@ -192,7 +194,7 @@ class HitHistory:
             insert(hit_marks).values(domain=self._domain, **marks, **since).returning(hit_marks)
         ).one()
 
-    def _move(self, **marks: int) -> Row[Any]:
+    def _move_marks(self, **marks: int) -> Row[Any]:
         moved = update(hit_marks).where(hit_marks.c.domain == self._domain).values(**marks).returning(hit_marks)
         return self._tx.write(moved).one()
 
@@ -200,7 +202,7 @@ class HitHistory:
 
     def totals(self, cookies: U64 | None = None) -> Counts:
         """Return the sums ever counted, of some cookies in order, or of all."""
-        marks = self._marks()
+        marks = self._read_marks()
         if marks is None:
             return NO_COUNTS if cookies is None else NO_COUNTS.at(cookies)
         table = hit_totals.c
@@ -208,7 +210,7 @@ class HitHistory:
         if cookies is not None:
             rows = rows.where(table.chunk.in_(_chunks(cookies)))
         folded = map(counts_of, self._tx.read(rows).scalars())
-        fresh = self._stretches(Resolution.MOMENTS, marks.minutes_until, None)
+        fresh = self._read_stretches(Resolution.MOMENTS, marks.minutes_until, None)
         found = join_counts([*folded, *(stretch.counts for stretch in fresh)])
         return found if cookies is None else found.at(cookies)
 
@@ -217,7 +219,7 @@ class HitHistory:
 
         In the finest resolution that reaches so far back.
         """
-        now, marks = self._tx.micros, self._marks()
+        now, marks = self._tx.micros, self._read_marks()
         if marks is None:
             return Window(now, now, NO_COUNTS)
         finest = next((each for each in Resolution if getattr(marks, _SINCE[each]) <= since), None)
@@ -232,11 +234,11 @@ class HitHistory:
 
         The first is the stretch that the time is in, the last is the one under way.
         """
-        marks = self._marks()
+        marks = self._read_marks()
         if marks is None:
             return []
         if resolution is Resolution.MOMENTS:
-            return self._stretches(resolution, since, None)
+            return self._read_stretches(resolution, since, None)
         length = _LENGTH[resolution]
         by_start: defaultdict[int, list[Counts]] = defaultdict(list)
         for stretch in self._from(resolution, since // length * length, marks):
@@ -250,18 +252,18 @@ class HitHistory:
             if resolution > finest:
                 continue
             until = (None, marks.minutes_until, marks.hours_until)[resolution]
-            found += self._stretches(resolution, start, until)
+            found += self._read_stretches(resolution, start, until)
             start = max(start, until or 0)
         return found
 
-    def _stretches(self, resolution: Resolution, start: int, until: int | None) -> list[Stretch]:
+    def _read_stretches(self, resolution: Resolution, start: int, until: int | None) -> list[Stretch]:
         table = hit_history.c
-        rows = select(table.start, table.counts).where(*self._of(resolution), table.start >= start)
+        rows = select(table.start, table.counts).where(*self._match_resolution(resolution), table.start >= start)
         if until is not None:
             rows = rows.where(table.start < until)
         return [Stretch(row.start, counts_of(row.counts)) for row in self._tx.read(rows.order_by(table.start))]
 
-    def _of(self, resolution: Resolution) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    def _match_resolution(self, resolution: Resolution) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         return hit_history.c.domain == self._domain, hit_history.c.resolution == resolution
 
 

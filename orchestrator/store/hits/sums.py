@@ -60,10 +60,10 @@ def sums_of(tx: Transaction, domain: str) -> tuple[HitSum, ...]:
 
     They are of all time. Tiers are never added up, for a packet passes through several.
     """
-    return tuple(_sums(tx, domain))
+    return tuple(_read_sums(tx, domain))
 
 
-def _sums(tx: Transaction, domain: str) -> Iterator[HitSum]:
+def _read_sums(tx: Transaction, domain: str) -> Iterator[HitSum]:
     counts = HitHistory(tx, domain).totals()
     kinds = counts.cookie >> _KIND_SHIFT
     for tier, (decider, of) in product(_TIERS, _KINDS.items()):

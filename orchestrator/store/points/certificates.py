@@ -65,24 +65,24 @@ class Certificates:
 
     def get(self, serial: str) -> CertificateRecord:
         """Raises NotFound."""
-        row = self._tx.read(_rows().where(certificates.c.serial == serial)).one_or_none()
+        row = self._tx.read(_select_rows().where(certificates.c.serial == serial)).one_or_none()
         if row is None:
             raise NotFound(f"there is no certificate {serial}")
-        return self._record(row)
+        return self._read_record(row)
 
     def of_key(self, key: bytes) -> CertificateRecord | None:
         """The certificate of a key (SHA-256), if it has one that is valid."""
-        row = self._tx.read(_rows().where(certificates.c.key == key)).one_or_none()
-        record = self._record(row) if row is not None else None
+        row = self._tx.read(_select_rows().where(certificates.c.key == key)).one_or_none()
+        record = self._read_record(row) if row is not None else None
         return record if record is not None and record.is_valid else None
 
     def list(self, domain: str | None = None) -> tuple[CertificateRecord, ...]:
         """Certificates by domain, name and time, of one domain or of all."""
         columns = certificates.c
-        statement = _rows().order_by(columns.domain, columns.name, columns.issued, columns.serial)
+        statement = _select_rows().order_by(columns.domain, columns.name, columns.issued, columns.serial)
         if domain is not None:
             statement = statement.where(columns.domain == domain)
-        return tuple(map(self._record, self._tx.read(statement)))
+        return tuple(map(self._read_record, self._tx.read(statement)))
 
     def revoked_switches(self, domain: str) -> tuple[str, ...]:
         """Return a domain's revoked switches' serials that have not ended."""
@@ -101,13 +101,13 @@ class Certificates:
         Raises NotFound.
         """
         if self.get(serial).is_valid:
-            self._withdraw(certificates.c.serial == serial)
+            self._withdraw_certificates(certificates.c.serial == serial)
         return self.get(serial)
 
     def revoke_switch(self, subject: Subject) -> None:
         """Make every certificate of a switch invalid, at once."""
         columns = certificates.c
-        self._withdraw(
+        self._withdraw_certificates(
             and_(
                 columns.usage == Usage.SWITCH.value,
                 columns.domain == subject.domain,
@@ -119,7 +119,7 @@ class Certificates:
     def revoke_others(self, enforcer: int, but: Iterable[int]) -> None:
         """Revoke an enforcement point's other certificates and tokens, by number of token."""
         others = select(tokens.c.id).where(tokens.c.enforcer == enforcer, tokens.c.id.not_in(tuple(but)))
-        self._withdraw(certificates.c.token.in_(others))
+        self._withdraw_certificates(certificates.c.token.in_(others))
         self._tx.write(delete(tokens).where(tokens.c.id.in_(others)))
 
     def invalid(self, fingerprints: Iterable[bytes]) -> frozenset[bytes]:
@@ -131,7 +131,7 @@ class Certificates:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _withdraw(self, which: ColumnElement[bool]) -> None:
+    def _withdraw_certificates(self, which: ColumnElement[bool]) -> None:
         gone = self._tx.read(select(certificates.c.serial, certificates.c.token).where(which)).all()
         if not gone:
             return
@@ -141,7 +141,7 @@ class Certificates:
         if bearers:
             self._tx.write(delete(tokens).where(tokens.c.id.in_(bearers)))
 
-    def _record(self, row: Row[Any]) -> CertificateRecord:
+    def _read_record(self, row: Row[Any]) -> CertificateRecord:
         usage = Usage(row.usage)
         bears = row.token is not None or usage is Usage.SWITCH
         return CertificateRecord(
@@ -157,5 +157,5 @@ class Certificates:
         )
 
 
-def _rows() -> Select[Any]:
+def _select_rows() -> Select[Any]:
     return select(certificates, tokens.c.enforcer).outerjoin(tokens, tokens.c.id == certificates.c.token)

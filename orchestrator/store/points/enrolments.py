@@ -148,8 +148,8 @@ class Enforcers(Reports):
         """The group tokens of a domain that still hold, oldest first. Raises NotFound."""
         self._tx.domain(domain)
         columns = enrolment_groups.c
-        found = _good_groups(self._tx.micros).where(columns.domain == domain).order_by(columns.id)
-        return tuple(map(_group, self._tx.read(found)))
+        found = _select_good_groups(self._tx.micros).where(columns.domain == domain).order_by(columns.id)
+        return tuple(map(_read_group, self._tx.read(found)))
 
     def remove_group(self, domain: str, group: int) -> None:
         """Make a group token invalid; who was admitted stays. Raises NotFound."""
@@ -160,9 +160,9 @@ class Enforcers(Reports):
     def group_of(self, secret: str) -> EnrolmentGroup | None:
         """Return the group that a token is for; None without a valid group token."""
         row = self._tx.read(
-            _good_groups(self._tx.micros).where(enrolment_groups.c.digest == digest_of(secret))
+            _select_good_groups(self._tx.micros).where(enrolment_groups.c.digest == digest_of(secret))
         ).one_or_none()
-        return None if row is None else _group(row)
+        return None if row is None else _read_group(row)
 
     def enrol(self, secret: str, *, name: str, kind: str, signer: Signer | None = None) -> Enrolled:
         """Use up a one-time token.
@@ -220,7 +220,7 @@ class Enforcers(Reports):
         """
         check_name(member.instance, "an instance's id", place="instance")
         check_name(member.name, "an enforcer's name", place="name")
-        if self._tx.read(_good_groups(self._tx.micros).where(enrolment_groups.c.id == group.id)).first() is None:
+        if self._tx.read(_select_good_groups(self._tx.micros).where(enrolment_groups.c.id == group.id)).first() is None:
             raise Unauthenticated(_WRONG)
         columns = group_members.c
         known = select(group_members).where(
@@ -255,7 +255,7 @@ class Enforcers(Reports):
 
     def get(self, enforcer: int) -> Enforcer:
         """Raises NotFound."""
-        return enforcer_record(self._row(enforcer))
+        return enforcer_record(self._read_row(enforcer))
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -310,7 +310,7 @@ class Enforcers(Reports):
     ) -> Enrolled:
         """A new enforcement point, known by a certificate or by a bearer token."""
         new = insert(enforcers).values(
-            domain=domain, name=name, kind=kind, epoch=self._epoch(domain), created=self._tx.micros, hosts=hosts
+            domain=domain, name=name, kind=kind, epoch=self._raise_epoch(domain), created=self._tx.micros, hosts=hosts
         )
         enforcer = self._tx.write(new.returning(enforcers.c.id)).scalar_one()
         if signer is not None:
@@ -330,7 +330,7 @@ class Enforcers(Reports):
         )
         return Enrolled(self.get(enforcer), bearer)
 
-    def _epoch(self, domain: str) -> int:
+    def _raise_epoch(self, domain: str) -> int:
         rise = update(domains).where(domains.c.id == domain).values(epoch=domains.c.epoch + 1)
         return int(self._tx.write(rise.returning(domains.c.epoch)).scalar_one())
 
@@ -347,26 +347,26 @@ class Enforcers(Reports):
 
         The sequences of its reports, of packets too, may begin again.
         """
-        row = self._row(enforcer)
-        epoch = self._epoch(row.domain)
+        row = self._read_row(enforcer)
+        epoch = self._raise_epoch(row.domain)
         self._tx.write(update(enforcers).where(enforcers.c.id == enforcer).values(epoch=epoch, sequence=None))
         self._tx.write(update(packet_log_feeds).where(packet_log_feeds.c.enforcer == enforcer).values(number=0))
         return epoch
 
     def check_epoch(self, enforcer: int, epoch: int | None) -> None:
         """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict, NotFound."""
-        check_epoch(self._row(enforcer), epoch)
+        check_epoch(self._read_row(enforcer), epoch)
 
     def scope(self, enforcer: int) -> Scope:
         """Return what an enforcer may speak for.
 
         Raises NotFound.
         """
-        return Scope.of(self._row(enforcer))
+        return Scope.of(self._read_row(enforcer))
 
     def count_hosts(self, enforcer: int) -> int:
         """Return how many hosts an enforcer may report of. Raises NotFound."""
-        row = self._row(enforcer)
+        row = self._read_row(enforcer)
         named = hosts_of(row.hosts)
         if named is not None or row.kind != OPENFLOW:
             return 1 if named is None else len(named)
@@ -378,7 +378,7 @@ class Enforcers(Reports):
 
         Raises NotFound (enforcer), Forbidden.
         """
-        row, wanted = self._row(enforcer), frozenset(named)
+        row, wanted = self._read_row(enforcer), frozenset(named)
         scope = Scope.of(row)
         found = self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain))
         known = {host.name: host.plane for host in found if host.name in wanted}
@@ -391,7 +391,7 @@ class Enforcers(Reports):
 
         Raises NotFound.
         """
-        self._row(enforcer)
+        self._read_row(enforcer)
         self._tx.write(delete(enforcers).where(enforcers.c.id == enforcer))
 
 
@@ -402,9 +402,9 @@ def enforcer_record(row: Row[Any]) -> Enforcer:
     return Enforcer(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen, bound)
 
 
-def _good_groups(micros: int) -> Select[Any]:
+def _select_good_groups(micros: int) -> Select[Any]:
     return select(enrolment_groups).where(enrolment_groups.c.expires > micros)
 
 
-def _group(row: Row[Any]) -> EnrolmentGroup:
+def _read_group(row: Row[Any]) -> EnrolmentGroup:
     return EnrolmentGroup(row.id, row.domain, row.name, row.kind, from_micros(row.created), from_micros(row.expires))

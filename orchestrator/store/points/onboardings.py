@@ -58,14 +58,14 @@ class Onboardings:
         """All of a domain, by host. Raises NotFound."""
         self._tx.domain(domain)
         rows = self._tx.read(select(onboardings).where(onboardings.c.domain == domain).order_by(onboardings.c.host))
-        return tuple(map(_record, rows))
+        return tuple(map(_read_record, rows))
 
     def get(self, domain: str, host: str) -> OnboardingRecord:
         """Raises NotFound."""
-        row = self._tx.read(select(onboardings).where(_is(domain, host))).one_or_none()
+        row = self._tx.read(select(onboardings).where(_match_host(domain, host))).one_or_none()
         if row is None:
             raise NotFound(f"no machine was onboarded as '{host}' of the domain '{domain}'")
-        return _record(row)
+        return _read_record(row)
 
     def ask(self, asked: Onboarding) -> OnboardingRecord:
         """A machine is to become a host.
@@ -78,19 +78,19 @@ class Onboardings:
         domain, host = asked.switch.domain, asked.switch.host
         self._tx.domain(domain)
         check_name(host, "a host's name", place="name")
-        row = self._tx.read(select(onboardings).where(_is(domain, host))).one_or_none()
+        row = self._tx.read(select(onboardings).where(_match_host(domain, host))).one_or_none()
         if (
             row is None
             and self._tx.read(select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == host)).first()
         ):
             raise Conflict(f"the domain already has a host or firewall '{host}'", place="name")
         if row is not None:
-            known = _record(row)
+            known = _read_record(row)
             if known.state is OnboardingState.ADDING and known.asked == asked:
                 return known
             if known.state in UNDER_WAY:
                 raise Conflict(f"'{host}' is under way ({known.state.value}): wait until it is done", place="name")
-            self._tx.write(delete(onboardings).where(_is(domain, host)))
+            self._tx.write(delete(onboardings).where(_match_host(domain, host)))
         values = {"domain": domain, "host": host, "state": OnboardingState.ADDING.value, "step": "waiting"}
         body = orjson.dumps(asked.to_json()).decode()
         self._tx.write(insert(onboardings).values(**values, body=body, changed=self._tx.micros))
@@ -104,7 +104,7 @@ class Onboardings:
         known = self.get(domain, host)
         if known.state is OnboardingState.ADDING:
             raise Conflict(f"'{host}' is being added: wait until it is done, or has failed")
-        self._set(domain, host, state=OnboardingState.REMOVING.value, step="waiting", error=None)
+        self._set_values(domain, host, state=OnboardingState.REMOVING.value, step="waiting", error=None)
         return self.get(domain, host)
 
     def claim(self, holder: str, lasts_s: float) -> OnboardingRecord | None:
@@ -112,17 +112,17 @@ class Onboardings:
 
         It is one under way, held by nobody or by `holder` already.
         """
-        row = self._free(holder)
+        row = self._find_free(holder)
         if row is None:
             return None
-        self._set(row.domain, row.host, holder=holder, until=self._until(lasts_s))
-        return _record(row)
+        self._set_values(row.domain, row.host, holder=holder, until=self._compute_end(lasts_s))
+        return _read_record(row)
 
     def has_free(self, holder: str) -> bool:
         """Return whether `claim` would find any: for looking often without writing."""
-        return self._free(holder) is not None
+        return self._find_free(holder) is not None
 
-    def _free(self, holder: str) -> Row[Any] | None:
+    def _find_free(self, holder: str) -> Row[Any] | None:
         free = or_(
             onboardings.c.holder.is_(None), onboardings.c.holder == holder, onboardings.c.until < self._tx.micros
         )
@@ -133,33 +133,33 @@ class Onboardings:
 
     def step(self, domain: str, host: str, text: str, lasts_s: float) -> None:
         """Say what was done, and hold it on."""
-        self._set(domain, host, step=text, until=self._until(lasts_s))
+        self._set_values(domain, host, step=text, until=self._compute_end(lasts_s))
 
     def hold(self, domain: str, host: str, lasts_s: float) -> None:
         """Hold it on, where nothing is to be said."""
-        self._set(domain, host, until=self._until(lasts_s))
+        self._set_values(domain, host, until=self._compute_end(lasts_s))
 
     def finish(self, domain: str, host: str, state: OnboardingState, error: str | None = None) -> None:
         """It is done, or has failed: nobody works on it."""
         step = {"step": "done"} if state is OnboardingState.DONE else {}
         said = error and error[:_LONGEST_ERROR]
-        self._set(domain, host, state=state.value, error=said, holder=None, until=None, **step)
+        self._set_values(domain, host, state=state.value, error=said, holder=None, until=None, **step)
 
     def forget(self, domain: str, host: str) -> None:
         """It was given back."""
-        self._tx.write(delete(onboardings).where(_is(domain, host)))
+        self._tx.write(delete(onboardings).where(_match_host(domain, host)))
 
-    def _until(self, lasts_s: float) -> int:
+    def _compute_end(self, lasts_s: float) -> int:
         return self._tx.micros + int(lasts_s * 1_000_000)
 
-    def _set(self, domain: str, host: str, **values: object) -> None:
-        self._tx.write(update(onboardings).where(_is(domain, host)).values(changed=self._tx.micros, **values))
+    def _set_values(self, domain: str, host: str, **values: object) -> None:
+        self._tx.write(update(onboardings).where(_match_host(domain, host)).values(changed=self._tx.micros, **values))
 
 
-def _is(domain: str, host: str) -> Any:
+def _match_host(domain: str, host: str) -> Any:
     return (onboardings.c.domain == domain) & (onboardings.c.host == host)
 
 
-def _record(row: Row[Any]) -> OnboardingRecord:
+def _read_record(row: Row[Any]) -> OnboardingRecord:
     asked = Onboarding.from_json(orjson.loads(row.body))
     return OnboardingRecord(asked, OnboardingState(row.state), row.step, row.error, from_micros(row.changed))

@@ -61,14 +61,14 @@ _SEEN = Prepared(
 )
 
 
-def _newest_word(insertion: Insertion) -> Insert:
+def _make_points_upsert(insertion: Insertion) -> Insert:
     new = insertion(points)
     known_by = ("domain", "host")
     words = {column.name: new.excluded[column.name] for column in points.c if column.name not in known_by}
     return new.on_conflict_do_update(index_elements=known_by, set_=words)
 
 
-_POINT = Prepared(_newest_word)
+_POINT = Prepared(_make_points_upsert)
 _STANDS = Prepared(
     update(points)
     .where(points.c.domain == bindparam("of_domain"), points.c.host == bindparam("named"))
@@ -120,17 +120,17 @@ class Reports:
         generation behind the domain's, that is raised above it; what is later still was never published, and counts as
         drifted.
         """
-        row = self._row(enforcer)
+        row = self._read_row(enforcer)
         check_epoch(row, epoch)
         if sequence is not None and row.sequence is not None and sequence <= row.sequence:
             return None
-        self._seen(row, sequence)
+        self._note_seen(row, sequence)
         named = {each.host: each for each in vouched}
         known = self._known_hosts(row.domain, {each.host for each in reports} | named.keys())
         mine = accept(row, reports, known, named)
         if not mine:
             return None
-        self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
+        self._tx.each(_POINT, [self._make_point_row(row, report) for report in mine.values()])
         keep_ports(self._tx, row.domain, mine.values())
         self._tell_states(row.domain, mine.values(), known)
         others = {name: each for name, each in named.items() if name not in mine and holds(known.get(name), each)}
@@ -153,7 +153,7 @@ class Reports:
 
         Raises as `report` does.
         """
-        row = self._row(enforcer)
+        row = self._read_row(enforcer)
         check_epoch(row, epoch)
         if row.last_seen is None or row.lost is not None:
             return False
@@ -181,7 +181,7 @@ class Reports:
         rows = self._tx.rows(_STANDING, of_domain=domain)
         if not rows:
             self._tx.domain(domain)
-        return Standing.of({row.name: None if row.host is None else _point_record(row) for row in rows})
+        return Standing.of({row.name: None if row.host is None else _read_point(row) for row in rows})
 
     def heard(self) -> tuple[Heard, ...]:
         """Every host of every domain, by domain and name."""
@@ -242,13 +242,13 @@ class Reports:
         found = [self._tx.row(_HOST, of_domain=domain, named=name) for name in sorted(names)]
         return {each.name: each for each in found if each is not None}
 
-    def _row(self, enforcer: int) -> Row[Any]:
+    def _read_row(self, enforcer: int) -> Row[Any]:
         row = self._tx.row(_ENFORCER, numbered=enforcer)
         if row is None:
             raise NotFound(f"there is no enforcer {enforcer}")
         return row
 
-    def _seen(self, row: Row[Any], sequence: int | None) -> None:
+    def _note_seen(self, row: Row[Any], sequence: int | None) -> None:
         latest = row.sequence if sequence is None else sequence
         self._tx.rows(_SEEN, numbered=row.id, at=self._tx.micros, latest=latest)
         if row.last_seen is None or row.lost is not None:
@@ -276,7 +276,7 @@ class Reports:
             said = {"version": row.version, "generation": row.generation}
             self._events.append("acl.enforced", tenant, said, owner=row)
 
-    def _point(self, row: Row[Any], report: PointReport) -> dict[str, object]:
+    def _make_point_row(self, row: Row[Any], report: PointReport) -> dict[str, object]:
         return {
             "domain": row.domain,
             "host": report.host,
@@ -330,6 +330,6 @@ def _read_held(row: Row[Any]) -> HeldRecord:
     return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
 
 
-def _point_record(row: Row[Any]) -> PointRecord:
+def _read_point(row: Row[Any]) -> PointRecord:
     report = PointReport(row.host, row.generation, row.digest, PointState(row.state), row.error, row.flows)
     return PointRecord(report, row.enforcer, from_micros(row.reported))

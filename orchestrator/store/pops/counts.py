@@ -47,15 +47,15 @@ def edge_counts(tx: Transaction, domain: str) -> EdgeCounts:
     """Return the counts of a domain's edge switches together."""
     totals = HitHistory(tx, domain).totals()
     return EdgeCounts(
-        heavy=_of_kind(totals, Kind.RULE),
-        exceptions=_of_kind(totals, Kind.EXCEPTION),
-        lines=_of_kind(totals, Kind.LINE),
-        nobody=_of_kind(totals, Kind.NOBODY).get(0, Counted()),
-        spoofed=_of_kind(totals, Kind.SPOOFED).get(0, Counted()),
+        heavy=_select_kind(totals, Kind.RULE),
+        exceptions=_select_kind(totals, Kind.EXCEPTION),
+        lines=_select_kind(totals, Kind.LINE),
+        nobody=_select_kind(totals, Kind.NOBODY).get(0, Counted()),
+        spoofed=_select_kind(totals, Kind.SPOOFED).get(0, Counted()),
     )
 
 
-def _of_kind(totals: Counts, kind: Kind) -> Mapping[int, Counted]:
+def _select_kind(totals: Counts, kind: Kind) -> Mapping[int, Counted]:
     wanted = np.uint64(Cookie(Tier.EDGE, kind).pack()) >> _KIND_SHIFT
     mine = totals.take(totals.cookie >> _KIND_SHIFT == wanted)
     numbers = (mine.cookie & np.uint64(HIGHEST_NUMBER)).tolist()

@@ -72,7 +72,7 @@ class Pops:
             raise Conflict(f"there is already a PoP '{name}'", place="name")
         if other is not None:
             raise Conflict(f"the domain has a PoP already, '{other.name}'", place="domain")
-        body = _body(settings)
+        body = _write_settings(settings)
         self._tx.write(
             insert(pops).values(name=name, domain=domain, version=1, body=body, next_server=1, chosen=self._tx.micros)
         )
@@ -83,7 +83,7 @@ class Pops:
 
         Raises NotFound, Stale, and Conflict while it has switches.
         """
-        row = self._row(name)
+        row = self._read_row(name)
         expect(expected_version, row.version)
         edges = ", ".join(edge.name for edge in self.edges(row.domain))
         if edges:
@@ -100,19 +100,19 @@ class Pops:
 
     def get(self, name: str) -> Pop:
         """Raises NotFound."""
-        row = self._row(name)
+        row = self._read_row(name)
         servers = self._tx.read(select(pop_servers).where(pop_servers.c.pop == name).order_by(pop_servers.c.number))
         places = self._tx.read(select(pop_places).where(pop_places.c.pop == name))
         return Pop(
             name=name,
             domain=row.domain,
             version=row.version,
-            settings=_settings(row.body),
+            settings=_read_settings(row.body),
             edges=self.edges(row.domain),
             servers=tuple(PopServer(s.number, s.name, s.port, s.mac, ServerState(s.state)) for s in servers),
             places=MappingProxyType({place.tenant: place.server for place in places}),
-            lines=self._line_digests(name),
-            heavy=self._heavy(name),
+            lines=self._read_line_digests(name),
+            heavy=self._read_heavy(name),
             chosen=from_micros(row.chosen),
         )
 
@@ -140,11 +140,11 @@ class Pops:
 
     def set_settings(self, name: str, settings: PopSettings, *, expected_version: int | None = None) -> int:
         """Lay a PoP out differently; the domain's generation. Raises NotFound, Stale."""
-        row = self._row(name)
+        row = self._read_row(name)
         expect(expected_version, row.version)
-        if _settings(row.body) == settings:
+        if _read_settings(row.body) == settings:
             return int(self._tx.domain(row.domain).generation)
-        changed = {"version": row.version + 1, "body": _body(settings)}
+        changed = {"version": row.version + 1, "body": _write_settings(settings)}
         self._tx.write(update(pops).where(pops.c.name == name).values(changed))
         return self._tx.bump_for_placement(row.domain)
 
@@ -159,18 +159,18 @@ class Pops:
 
         Raises NotFound, Conflict (name, datapath id).
         """
-        return add_switch(self._tx, self._row(name).domain, edge, EDGE)
+        return add_switch(self._tx, self._read_row(name).domain, edge, EDGE)
 
     def remove_edge(self, name: str, edge: str) -> None:
         """Take an edge switch out: nobody waits for it any more. Raises NotFound."""
-        if not take_out_switch(self._tx, self._row(name).domain, edge, EDGE):
+        if not take_out_switch(self._tx, self._read_row(name).domain, edge, EDGE):
             raise NotFound(f"the PoP has no edge switch '{edge}'")
 
     # ------------------------------------------------------------------------------------------------------ servers
 
     def add_server(self, name: str, server: NewServer) -> PopServer:
         """Bring in a firewall server, which may get tenants from now on. Raises NotFound, Conflict."""
-        row = self._row(name)
+        row = self._read_row(name)
         for other in self.get(name).servers:
             if other.name == server.name:
                 raise Conflict(f"the PoP already has a server '{server.name}'", place="name")
@@ -178,7 +178,7 @@ class Pops:
                 raise Conflict(f"port '{server.port}' leads to '{other.name}'", place="port")
             if other.mac == server.mac:  # a segment between would bring the one what is the other's
                 raise Conflict(f"the address is that of '{other.name}'", place="mac")
-        if server.port in _settings(row.body).outside:
+        if server.port in _read_settings(row.body).outside:
             raise Conflict(f"port '{server.port}' leads outside", place="port")
         number = int(row.next_server)
         values = {"port": server.port, "mac": server.mac, "state": ServerState.SERVING.value}
@@ -192,7 +192,7 @@ class Pops:
 
         Raises NotFound.
         """
-        row, known = self._row(name), self._server(name, server)
+        row, known = self._read_row(name), self._find_server(name, server)
         if known.state is state:
             return int(self._tx.domain(row.domain).generation)
         mine = (pop_servers.c.pop == name) & (pop_servers.c.number == known.number)
@@ -203,7 +203,7 @@ class Pops:
 
     def remove_server(self, name: str, server: str) -> int:
         """Take a server out; its tenants go to others in the same generation. Raises NotFound."""
-        row, known = self._row(name), self._server(name, server)
+        row, known = self._read_row(name), self._find_server(name, server)
         mine = (pop_servers.c.pop == name) & (pop_servers.c.number == known.number)
         self._tx.write(delete(pop_servers).where(mine))
         self._tx.write(delete(pop_places).where(pop_places.c.pop == name, pop_places.c.server == known.number))
@@ -217,7 +217,7 @@ class Pops:
         Tenants that share a chunk have one server: the place of the one with the lowest number counts for all.
         """
         pop = self.get(name)
-        numbers = {self._tenant(pop.domain, tenant): self._server(name, server).number
+        numbers = {self._find_tenant(pop.domain, tenant): self._find_server(name, server).number
                    for tenant, server in places.items()}  # fmt: skip
         self.keep_places(name, {**pop.places, **numbers})
         return self._tx.bump_for_placement(pop.domain)
@@ -249,7 +249,7 @@ class Pops:
 
     def forget_lines(self, name: str) -> int:
         """Have all lines built anew; the generation of that. Raises NotFound."""
-        row = self._row(name)
+        row = self._read_row(name)
         self._tx.write(delete(pop_lines).where(pop_lines.c.pop == name))
         return self._tx.bump_for_placement(row.domain)
 
@@ -261,14 +261,14 @@ class Pops:
         0: on request.
         """
         rows = self._tx.read(select(pops.c.name, pops.c.body, pops.c.chosen).order_by(pops.c.name))
-        return tuple((row.name, _settings(row.body).heavy.interval_s, from_micros(row.chosen)) for row in rows)
+        return tuple((row.name, _read_settings(row.body).heavy.interval_s, from_micros(row.chosen)) for row in rows)
 
     def edge_counts(self, name: str) -> EdgeCounts:
         """Return the edge's counts.
 
         Raises NotFound.
         """
-        return edge_counts(self._tx, self._row(name).domain)
+        return edge_counts(self._tx, self._read_row(name).domain)
 
     def choose(self, name: str, chosen: Sequence[HeavyChoice]) -> int | None:
         """Set the heavy hitters; return the generation, if that changed anything.
@@ -277,20 +277,20 @@ class Pops:
 
         Packets counted until now do not count for the next choice.
         """
-        row = self._row(name)
-        known = {each.rule: each for each in self._heavy(name)}
+        row = self._read_row(name)
+        known = {each.rule: each for each in self._read_heavy(name)}
         self._tx.write(update(pops).where(pops.c.name == name).values(chosen=self._tx.micros))
         if known.keys() == {each.rule for each in chosen}:
             return None
         gone = known.keys() - {each.rule for each in chosen}
         for rule in gone:
-            number = self._tenant(row.domain, rule.tenant)
+            number = self._find_tenant(row.domain, rule.tenant)
             columns = pop_heavy.c
             mine = (columns.pop == name) & (columns.tenant == number) & (columns.rule_id == rule.rule)
             self._tx.write(delete(pop_heavy).where(mine))
         for each in chosen:
             if each.rule not in known:
-                number = self._tenant(row.domain, each.rule.tenant)
+                number = self._find_tenant(row.domain, each.rule.tenant)
                 said = {"since": self._tx.micros, "packets": each.packets, "because": each.because}
                 self._tx.write(insert(pop_heavy).values(pop=name, tenant=number, rule_id=each.rule.rule, **said))
         come = sorted(str(each.rule) for each in chosen if each.rule not in known)
@@ -299,7 +299,7 @@ class Pops:
 
     # ------------------------------------------------------------------------------------------------------ steps
 
-    def _row(self, name: str) -> Row[Any]:
+    def _read_row(self, name: str) -> Row[Any]:
         row = self._tx.read(select(pops).where(pops.c.name == name)).one_or_none()
         if row is None:
             raise NotFound(f"there is no PoP '{name}'")
@@ -307,27 +307,27 @@ class Pops:
 
     def _replace(self, name: str) -> None:
         """Forget what is cached of a PoP before its places or lines change."""
-        domain = self._row(name).domain
+        domain = self._read_row(name).domain
         self._tx.replaced.add(domain)
         self._tx.pops.pop(domain, None)
 
-    def _server(self, name: str, server: str) -> PopServer:
+    def _find_server(self, name: str, server: str) -> PopServer:
         found = next((each for each in self.get(name).servers if each.name == server), None)
         if found is None:
             raise NotFound(f"the PoP has no server '{server}'")
         return found
 
-    def _tenant(self, domain: str, tenant: str) -> int:
+    def _find_tenant(self, domain: str, tenant: str) -> int:
         row = self._tx.tenant(tenant)
         if row.domain != domain:
             raise NotFound(f"the domain has no tenant '{tenant}'")
         return int(row.number)
 
-    def _line_digests(self, name: str) -> Mapping[Family, bytes]:
+    def _read_line_digests(self, name: str) -> Mapping[Family, bytes]:
         query = select(pop_lines.c.family, pop_lines.c.digest).where(pop_lines.c.pop == name)
         return MappingProxyType({Family(row.family): row.digest for row in self._tx.read(query)})
 
-    def _heavy(self, name: str) -> tuple[HeavyRecord, ...]:
+    def _read_heavy(self, name: str) -> tuple[HeavyRecord, ...]:
         query = (
             select(pop_heavy, tenants.c.id)
             .join(tenants, tenants.c.number == pop_heavy.c.tenant)
@@ -347,11 +347,11 @@ def digest_of_lines(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def _body(settings: PopSettings) -> str:
+def _write_settings(settings: PopSettings) -> str:
     return orjson.dumps(asdict(settings)).decode()
 
 
-def _settings(body: str) -> PopSettings:
+def _read_settings(body: str) -> PopSettings:
     read = orjson.loads(body)
     edge, heavy = EdgeSettings(**read["edge"]), HeavySettings(**read["heavy"])
     later = {name: read[name] for name in ("window_ms", "tenant_updates_s") if name in read}

@@ -62,9 +62,9 @@ def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
         ) from None
     backend = parsed.get_backend_name()
     if backend == _SQLITE:
-        return _sqlite_pool(parsed, busy_timeout_s)
+        return _open_sqlite_pool(parsed, busy_timeout_s)
     if backend == _POSTGRES:
-        return _postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s, session_name(service))
+        return _open_postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s, session_name(service))
     raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
 
 
@@ -81,7 +81,7 @@ def begin_writing(connection: Connection, *, synced: bool = True, part: str | No
         connection.begin()
     else:
         connection.begin()
-        driver.execute(_LOCK if part is None else _lock_of(part))
+        driver.execute(_LOCK if part is None else _make_lock_statement(part))
 
 
 def lock_log(connection: Connection) -> None:
@@ -95,7 +95,7 @@ def lock_log(connection: Connection) -> None:
             driver.execute(_LOCK_LOG)
 
 
-def _lock_of(part: str) -> bytes:
+def _make_lock_statement(part: str) -> bytes:
     number = int.from_bytes(blake2b(part.encode(), digest_size=4).digest(), "big", signed=True)
     shared = f"WITH store AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({WRITER_LOCK}))"
     return f"{shared} SELECT pg_advisory_xact_lock({PART_LOCK}, {number}) FROM store".encode()  # noqa: S608 - numbers
@@ -136,7 +136,7 @@ def begin_reading(connection: Connection) -> None:
     connection.begin()
 
 
-def _sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
+def _open_sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
     if not url.database or url.database == ":memory:":
         raise BadInput("a store in SQLite needs a file, as in sqlite:////var/lib/aclflow/aclflow.db")
     _create_file(url.database)
@@ -188,7 +188,7 @@ def _begin_sqlite(connection: Connection) -> None:
         driver.execute("BEGIN")
 
 
-def _postgres_pool(url: URL, busy_timeout_s: float, called: str) -> Engine:
+def _open_postgres_pool(url: URL, busy_timeout_s: float, called: str) -> Engine:
     options = f"-c lock_timeout={int(busy_timeout_s * 1000)} -c idle_in_transaction_session_timeout=60000"
     return create_engine(
         url,

@@ -70,26 +70,26 @@ def _translate_error(error: BaseException) -> AclflowError | None:
         return Busy("every connection to the store is in use: try again")
     if isinstance(error, OverflowError | UnicodeEncodeError):  # SQLite's driver, before it asks the database
         return BadInput(_UNHEARD_OF)
-    return _ours(error.orig if isinstance(error, exc.DBAPIError) else error)
+    return _find_own_error(error.orig if isinstance(error, exc.DBAPIError) else error)
 
 
-def _ours(error: BaseException | None) -> AclflowError | None:
+def _find_own_error(error: BaseException | None) -> AclflowError | None:
     if isinstance(error, sqlite3.Error):
-        return _of_sqlite(error)
-    return _of_postgres(error) if isinstance(error, psycopg.Error) else None
+        return _translate_sqlite(error)
+    return _translate_postgres(error) if isinstance(error, psycopg.Error) else None
 
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether SQLite refused something because another connection holds the database."""
-    return _sqlite_name(error).startswith(_SQLITE_BUSY)
+    return _find_sqlite_name(error).startswith(_SQLITE_BUSY)
 
 
-def _sqlite_name(error: sqlite3.Error) -> str:
+def _find_sqlite_name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", None) or ""
 
 
-def _of_sqlite(error: sqlite3.Error) -> AclflowError | None:
-    name = _sqlite_name(error)
+def _translate_sqlite(error: sqlite3.Error) -> AclflowError | None:
+    name = _find_sqlite_name(error)
     if is_busy(error):
         return Busy("the store is locked by another writer: try again")
     if name == "SQLITE_FULL":
@@ -101,7 +101,7 @@ def _of_sqlite(error: sqlite3.Error) -> AclflowError | None:
     return None
 
 
-def _of_postgres(error: psycopg.Error) -> AclflowError | None:
+def _translate_postgres(error: psycopg.Error) -> AclflowError | None:
     state = error.sqlstate or ""
     if isinstance(error, psycopg.DataError):
         return BadInput(_UNHEARD_OF)

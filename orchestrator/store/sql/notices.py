@@ -73,17 +73,17 @@ class Notices:
             if self._shared and self._thread is None:
                 self._thread = threading.Thread(target=self._listen, name="store-notices", daemon=True)
                 self._thread.start()
-        return lambda: self._drop(key)
+        return lambda: self._drop_listener(key)
 
     def announce(self, tx: Transaction, committed: Committed) -> AbstractContextManager[None]:
         """Announce a commit inside its transaction.
 
         Other processes are told; our own listeners, if the answer is lost.
         """
-        return self._announce(tx, committed) if self._shared else nullcontext()
+        return self._announce_commit(tx, committed) if self._shared else nullcontext()
 
     @contextmanager
-    def _announce(self, tx: Transaction, committed: Committed) -> Iterator[None]:
+    def _announce_commit(self, tx: Transaction, committed: Committed) -> Iterator[None]:
         number = next(self._sent)
         notice = {"from": self._self, "number": number}
         told = {**notice, "domains": dict(committed.domains), "event": committed.last_event}
@@ -125,7 +125,7 @@ class Notices:
         if self._thread is not None:
             self._thread.join()
 
-    def _drop(self, key: int) -> None:
+    def _drop_listener(self, key: int) -> None:
         with self._lock:
             self._listeners.pop(key, None)
 

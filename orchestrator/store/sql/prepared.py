@@ -115,10 +115,10 @@ def table_of_texts(parameter: BindParameter[str]) -> TableValuedAlias:
 
 
 @compiles(_Texts, "sqlite")
-def _for_sqlite(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+def _write_for_sqlite(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_each({compiler.process(texts.clauses, **options)})"
 
 
 @compiles(_Texts, "postgresql")
-def _for_postgresql(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+def _write_for_postgresql(texts: _Texts, compiler: SQLCompiler, **options: Any) -> str:
     return f"json_array_elements_text(CAST({compiler.process(texts.clauses, **options)} AS JSON))"

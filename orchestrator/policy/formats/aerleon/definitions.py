@@ -38,7 +38,7 @@ def naming_of(definitions: Mapping[str, str], document: Mapping[str, object]) ->
     naming = Naming()
     for name, text in sorted(definitions.items()):
         try:
-            _add(naming, name, text)
+            _add_definitions(naming, name, text)
         except AclflowError as error:
             raise error.within(name) from None
     own = {key: document[key] for key in ("networks", "services") if key in document}
@@ -49,7 +49,7 @@ def naming_of(definitions: Mapping[str, str], document: Mapping[str, object]) ->
     return naming
 
 
-def _add(naming: Any, name: str, text: str) -> None:
+def _add_definitions(naming: Any, name: str, text: str) -> None:
     if name.endswith(".net"):
         naming.ParseNetworkList(text.splitlines())
     elif name.endswith(".svc"):
@@ -65,15 +65,15 @@ def _add(naming: Any, name: str, text: str) -> None:
 def _check_shape(document: Node) -> None:
     """Refuse what the library would take for nothing."""
     networks, services = document.member("networks"), document.member("services")
-    for name, node in _members(networks):
+    for name, node in _list_members(networks):
         for item in node.needed("values").items():
             _check_item(item, name, ("name", "address", "fqdn"))
-    for name, node in _members(services):
+    for name, node in _list_members(services):
         for item in node.items():
             _check_item(item, name, ("name", "port"))
 
 
-def _members(node: Node | None) -> Iterable[tuple[str, Node]]:
+def _list_members(node: Node | None) -> Iterable[tuple[str, Node]]:
     if node is None:
         return []
     return [(name, node.needed(name)) for name in node.object()]

@@ -107,19 +107,19 @@ def parse_document(document: Any, definitions: Mapping[str, str]) -> tuple[Filte
 
 
 def _parse_policy(work: Callable[[Any], Any]) -> tuple[Filter, ...]:
-    policy = _library()
+    policy = _import_library()
     try:
         with _nothing_ignored(policy):
             found = work(policy)
             empty = policy.Term([])
-            return tuple(_filter(header, terms, vars(empty)) for header, terms in found.filters)
+            return tuple(_make_filter(header, terms, vars(empty)) for header, terms in found.filters)
     except AclflowError:
         raise
     except Exception as error:  # noqa: BLE001 - the library raises whatever its code happens to stumble over
         raise BadInput(f"aerleon cannot read it: {shown(str(error) or type(error).__name__)}") from None
 
 
-def _library() -> Any:
+def _import_library() -> Any:
     with needs_extra("aerleon", "reading a policy of Aerleon"):
         from aerleon.lib import policy  # noqa: PLC0415 - the library is optional
     return policy
@@ -152,28 +152,28 @@ def _nothing_ignored(policy: Any) -> Iterator[None]:
         raise BadInput(f"aerleon would ignore some of it: {shown(serious[0])}")
 
 
-def _filter(header: Any, terms: Any, defaults: Mapping[str, object]) -> Filter:
+def _make_filter(header: Any, terms: Any, defaults: Mapping[str, object]) -> Filter:
     targets = tuple((target.platform, tuple(map(str, target.options or ()))) for target in header.target)
-    return Filter(targets, tuple(_term(term, defaults) for term in terms))
+    return Filter(targets, tuple(_make_term(term, defaults) for term in terms))
 
 
-def _term(term: Any, defaults: Mapping[str, object]) -> Term:
+def _make_term(term: Any, defaults: Mapping[str, object]) -> Term:
     known = _READ | _DECIDES_NOTHING
     return Term(
         name=str(term.name),
-        actions=_texts(term.action),
-        protocols=_texts(term.protocol),
-        protocols_except=_texts(term.protocol_except),
-        addresses={key: _texts(getattr(term, key)) for key in _READ if "address" in key and key != _FAMILY},
+        actions=_make_texts(term.action),
+        protocols=_make_texts(term.protocol),
+        protocols_except=_make_texts(term.protocol_except),
+        addresses={key: _make_texts(getattr(term, key)) for key in _READ if "address" in key and key != _FAMILY},
         ports={key: tuple(getattr(term, key)) for key in ("source_port", "destination_port", "port")},
-        icmp_types=_texts(term.icmp_type),
+        icmp_types=_make_texts(term.icmp_type),
         icmp_codes=tuple(map(int, term.icmp_code)),
-        options=_texts(term.option),
-        platforms=_texts(term.platform),
-        platforms_except=_texts(term.platform_exclude),
+        options=_make_texts(term.option),
+        platforms=_make_texts(term.platform),
+        platforms_except=_make_texts(term.platform_exclude),
         family=None if term.restrict_address_family is None else str(term.restrict_address_family),
-        expiration=_date(term.expiration),
-        comment=" ".join(_texts(term.comment)),
+        expiration=_read_date(term.expiration),
+        comment=" ".join(_make_texts(term.comment)),
         log=any(str(word).lower() not in ("disable", "false") for word in term.logging),
         verbatim=tuple(str(platform) for platform, _ in term.verbatim),
         others=tuple(key for key, value in vars(term).items() if key not in known and value != defaults[key]),
@@ -183,11 +183,11 @@ def _term(term: Any, defaults: Mapping[str, object]) -> Term:
 _FAMILY = "restrict_address_family"
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _make_texts(values: Any) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _date(value: object) -> dt.date | None:
+def _read_date(value: object) -> dt.date | None:
     if value is None or isinstance(value, dt.date):
         return value
     return dt.date.fromisoformat(str(value))

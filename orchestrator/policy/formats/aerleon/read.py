@@ -91,21 +91,21 @@ def read_aerleon(text: str, name: str, options: Options) -> Imported:
 
     Raises BadInput, and Missing without the library.
     """
-    lists = _lists(text, options)
+    lists = _list_filters(text, options)
     own = bool(lists) and lists.keys() <= OWN_LISTS and not options.lists
-    return _read(_all(lists) if own else choose(lists, options, _A_FILTER), name, options)
+    return _read_lists(_choose_all(lists) if own else choose(lists, options, _A_FILTER), name, options)
 
 
 def read_all_aerleon(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every filter for every platform by itself."""
-    return {one.name: _read([one], name, options) for one in _all(_lists(text, options))}
+    return {one.name: _read_lists([one], name, options) for one in _choose_all(_list_filters(text, options))}
 
 
-def _all(lists: Mapping[str, _List]) -> list[Chosen[_List]]:
+def _choose_all(lists: Mapping[str, _List]) -> list[Chosen[_List]]:
     return [Chosen(key, found, None) for key, found in lists.items()]
 
 
-def _lists(text: str, options: Options) -> dict[str, _List]:
+def _list_filters(text: str, options: Options) -> dict[str, _List]:
     filters, lines = filters_of(text, options)
     found: dict[str, _List] = {}
     for one in filters:
@@ -131,7 +131,7 @@ def _name(platform: str, words: Sequence[str]) -> str:
     return platform if called is None else f"{platform}:{called}"
 
 
-def _read(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Imported:
+def _read_lists(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     directions = {one.name: one.direction or one.found.direction or options.direction for one in chosen}
@@ -140,7 +140,7 @@ def _read(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Impor
         for one in chosen:
             if directions[one.name] is direction:
                 notes.add(f"{direction.value} is the filter {one.name}")
-                assembler.add(list(_clauses(one, direction, options, notes)), direction)
+                assembler.add(list(_make_clauses(one, direction, options, notes)), direction)
     if Direction.EGRESS not in directions.values():
         notes.add("no filter was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in directions.values() else Action.PERMIT
@@ -148,14 +148,14 @@ def _read(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Impor
     return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
-def _clauses(one: Chosen[_List], direction: Direction, options: Options, notes: Notes) -> Iterator[Clause]:
+def _make_clauses(one: Chosen[_List], direction: Direction, options: Options, notes: Notes) -> Iterator[Clause]:
     found = one.found
     if not found.says_families:
         notes.add(f"the target {one.name} names no IP version: it is read for IPv4")
     for term in found.terms:
         line = found.lines.next_of(term.name)
         if _is_for(term, found.platform):
-            clauses = _of_term(term, line, found, options, notes)
+            clauses = _read_term(term, line, found, options, notes)
             if not _is_default(clauses, term, direction):
                 yield from clauses
     if found.permits_the_rest:
@@ -170,7 +170,7 @@ def _is_for(term: Term, platform: str) -> bool:
     return platform not in term.platforms_except and (not term.platforms or platform in term.platforms)
 
 
-def _of_term(term: Term, line: int, found: _List, options: Options, notes: Notes) -> list[Clause]:
+def _read_term(term: Term, line: int, found: _List, options: Options, notes: Notes) -> list[Clause]:
     if term.actions == ("next",):
         notes.add("a term that goes on to the next one decides nothing", line)
         return []
@@ -194,11 +194,11 @@ def _of_term(term: Term, line: int, found: _List, options: Options, notes: Notes
         log=term.log,
         expires=None if term.expiration is None else dt.datetime.combine(term.expiration, dt.time(), dt.UTC),
     )
-    pairs = _pairs(term, _families(term, found))
+    pairs = _pairs(term, _find_families(term, found))
     return list(chain.from_iterable(by_version(clause, services, *pair) for pair in pairs))
 
 
-def _families(term: Term, found: _List) -> tuple[Family, ...]:
+def _find_families(term: Term, found: _List) -> tuple[Family, ...]:
     if term.family is None:
         return found.families
     return tuple(family for family in found.families if family in _FAMILIES.get(term.family, ()))
@@ -221,23 +221,23 @@ def _action(term: Term) -> tuple[Action, list[str]]:
 def _pairs(term: Term, families: Sequence[Family]) -> list[tuple[Sides, Sides]]:
     """Return the addresses of both sides, in two alternatives if a term says "either side"."""
     own = [
-        _side(term.addresses[f"{side}_address"], term.addresses[f"{side}_address_exclude"], families)
+        _make_side(term.addresses[f"{side}_address"], term.addresses[f"{side}_address_exclude"], families)
         for side in ("source", "destination")
     ]
     if not term.addresses["address"] and not term.addresses["address_exclude"]:
         return [(own[0], own[1])]
-    either = _side(term.addresses["address"], term.addresses["address_exclude"], families)
-    return [(_both(own[0], either), own[1]), (own[0], _both(own[1], either))]
+    either = _make_side(term.addresses["address"], term.addresses["address_exclude"], families)
+    return [(_intersect_sides(own[0], either), own[1]), (own[0], _intersect_sides(own[1], either))]
 
 
-def _side(prefixes: Sequence[str], excluded: Sequence[str], families: Sequence[Family]) -> Sides:
-    found = _spans(prefixes) if prefixes else EVERYWHERE
-    gone = _spans(excluded) if prefixes else {}  # from every address: a doubt, and a deny covers them all
+def _make_side(prefixes: Sequence[str], excluded: Sequence[str], families: Sequence[Family]) -> Sides:
+    found = _make_spans(prefixes) if prefixes else EVERYWHERE
+    gone = _make_spans(excluded) if prefixes else {}  # from every address: a doubt, and a deny covers them all
     left = {family: spans.minus(found[family], gone.get(family, ())) for family in families if family in found}
     return {family: members for family, members in left.items() if members}
 
 
-def _spans(prefixes: Sequence[str]) -> Sides:
+def _make_spans(prefixes: Sequence[str]) -> Sides:
     found: dict[Family, list[spans.Span]] = {}
     for prefix in prefixes:
         family = Family.IPV6 if ":" in prefix else Family.IPV4
@@ -245,7 +245,7 @@ def _spans(prefixes: Sequence[str]) -> Sides:
     return {family: spans.union(members) for family, members in found.items()}
 
 
-def _both(one: Sides, other: Sides) -> Sides:
+def _intersect_sides(one: Sides, other: Sides) -> Sides:
     common = {family: spans.intersect(one[family], other[family]) for family in one if family in other}
     return {family: members for family, members in common.items() if members}
 

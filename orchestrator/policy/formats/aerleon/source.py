@@ -67,7 +67,7 @@ def filters_of(text: str, options: Options) -> tuple[tuple[Filter, ...], TermLin
             raise TooLarge(f"with its includes it has more than {_MOST_LINES} lines")
         return parse_pol("\n".join(whole), options.definitions), TermLines(lines)
     document = Node(load_yaml(text))
-    filters = _some(
+    filters = _limit_terms(
         body for node in document.needed("filters").items() for body in _filters(node, options.includes, _DEEPEST)
     )
     if not filters:
@@ -100,7 +100,7 @@ def _include_text(name: str, includes: Mapping[str, str], left: int, place: str)
     return text
 
 
-def _some(terms: Iterator[dict[str, object]]) -> list[dict[str, object]]:
+def _limit_terms(terms: Iterator[dict[str, object]]) -> list[dict[str, object]]:
     found = list(islice(terms, _MOST_TERMS + 1))
     if len(found) > _MOST_TERMS:
         raise TooLarge(f"with its includes a filter has more than {_MOST_TERMS} terms")
@@ -116,12 +116,12 @@ def _filters(node: Node, includes: Mapping[str, str], left: int) -> Iterator[dic
         for inner in held.items() if held is not None else []:
             yield from _filters(inner, includes, left - 1)
         return
-    header, terms = node.needed("header"), _some(_terms(node.needed("terms").items(), includes, left))
+    header, terms = node.needed("header"), _limit_terms(_read_terms(node.needed("terms").items(), includes, left))
     header.needed("targets").object()
     yield {"header": dict(header.object()), "terms": terms}
 
 
-def _terms(nodes: Sequence[Node], includes: Mapping[str, str], left: int) -> Iterator[dict[str, object]]:
+def _read_terms(nodes: Sequence[Node], includes: Mapping[str, str], left: int) -> Iterator[dict[str, object]]:
     for node in nodes:
         included = node.member("include")
         if included is None:
@@ -129,4 +129,4 @@ def _terms(nodes: Sequence[Node], includes: Mapping[str, str], left: int) -> Ite
             yield dict(node.object())
         else:
             document = Node(load_yaml(_include_text(included.text(), includes, left, included.place)), included.text())
-            yield from _terms(document.needed("terms").items(), includes, left - 1)
+            yield from _read_terms(document.needed("terms").items(), includes, left - 1)

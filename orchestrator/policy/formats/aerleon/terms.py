@@ -59,7 +59,7 @@ def _of_protocols(term: Term, also_to: Spans) -> list[Axes]:
 
     `also_to` are destination ports besides its own.
     """
-    named, excepted = ([_number(word) for word in words] for words in (term.protocols, term.protocols_except))
+    named, excepted = ([_read_protocol(word) for word in words] for words in (term.protocols, term.protocols_except))
     ports = _ports(term, also_to)
     if excepted or not named:
         protocols = ALL_BYTES & ~sum(1 << number for number in set(excepted))
@@ -75,18 +75,18 @@ def _of_protocols(term: Term, also_to: Spans) -> list[Axes]:
     return found
 
 
-def _number(word: str) -> int:
+def _read_protocol(word: str) -> int:
     return PROTOCOLS[word] if word in PROTOCOLS else parse_protocol(word)
 
 
 def _ports(term: Term, also_to: Spans) -> list[Axes]:
     """Return the ports of both sides, in two alternatives if a term says "either side"."""
-    source, destination, either = (_spans(term, key) for key in ("source_port", "destination_port", "port"))
+    source, destination, either = (_make_spans(term, key) for key in ("source_port", "destination_port", "port"))
     if also_to:
         destination = union((*(destination or ()), *also_to))
     pairs = [(source, destination)]
     if either is not None:
-        pairs = [(_both(source, either), destination), (source, _both(destination, either))]
+        pairs = [(_intersect_spans(source, either), destination), (source, _intersect_spans(destination, either))]
     found: list[Axes] = []
     for low, high in pairs:
         axes: Axes = {}
@@ -97,14 +97,14 @@ def _ports(term: Term, also_to: Spans) -> list[Axes]:
     return found
 
 
-def _spans(term: Term, key: str) -> Spans | None:
+def _make_spans(term: Term, key: str) -> Spans | None:
     ports = term.ports[key]
     if any(not 0 <= low <= high <= ALL_PORTS[0].high for low, high in ports):
         raise BadInput("a range of ports is out of order")
     return union(Span(low, high) for low, high in ports) if ports else None
 
 
-def _both(one: Spans | None, other: Spans) -> Spans:
+def _intersect_spans(one: Spans | None, other: Spans) -> Spans:
     return other if one is None else intersect(one, other)
 
 

@@ -44,7 +44,7 @@ def _ends_within_a_day(rule: Rule) -> bool:
     return rule.expires is not None and rule.expires.astimezone(dt.UTC).time() != dt.time()
 
 
-def _unsaid_icmp(rule: Rule) -> bool:
+def _lacks_icmp_name(rule: Rule) -> bool:
     if not rule.icmp or rule.protocol is None:
         return False
     kind, *codes = rule.icmp
@@ -60,7 +60,7 @@ _LIMITS = (
     ),
     WHOLE_PACKETS,
     Limit("of TCP flags only `established` can be said", lambda rule: rule.tcp_flags is not None, without_flags),
-    Limit("this type or code of ICMP has no name here", _unsaid_icmp, without_icmp_type),
+    Limit("this type or code of ICMP has no name here", _lacks_icmp_name, without_icmp_type),
 )
 
 
@@ -80,27 +80,27 @@ class _Writer(ListWriter):
         if all_may_pass(self.acl, Direction.EGRESS):
             directions.remove(Direction.EGRESS)
             self.notes.add("everything may leave, so there is no filter for egress")
-        filters = [self._filter(direction, kept) for direction in directions]
+        filters = [self._write_filter(direction, kept) for direction in directions]
         document = {
-            "networks": {name: _network(prefixes) for prefixes, name in self.networks.items()},
-            "services": {name: _service(*found) for found, name in self.services.items()},
+            "networks": {name: _write_network(prefixes) for prefixes, name in self.networks.items()},
+            "services": {name: _write_service(*found) for found, name in self.services.items()},
             "filters": filters,
         }
         text = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
         self.notes.add("the text holds a policy and its definitions: Aerleon wants it in both folders")
         return Exported(text, tuple(self.losses), self.notes.on_rules())
 
-    def _filter(self, direction: Direction, rules: list[Rule]) -> dict[str, object]:
+    def _write_filter(self, direction: Direction, rules: list[Rule]) -> dict[str, object]:
         default = Rule(RuleId(default_marker(direction)), self.acl.default(direction), direction)
         names: set[str] = set()
         terms = [
-            self._term(rule, names)
+            self._write_term(rule, names)
             for rule in (*rules, default)
             if rule.direction is direction and versions(rule, self.acl)
         ]
         return {"header": {"targets": {OWN_PLATFORM: f"{direction.value} mixed"}}, "terms": terms}
 
-    def _term(self, rule: Rule, names: set[str]) -> dict[str, object]:
+    def _write_term(self, rule: Rule, names: set[str]) -> dict[str, object]:
         term: dict[str, object] = {"name": _free(rule.id, names), "comment": plain(with_marker(rule))}
         for key, addresses in (("source-address", rule.source), ("destination-address", rule.destination)):
             if not addresses.is_any:
@@ -127,11 +127,11 @@ class _Writer(ListWriter):
         return self.networks.setdefault(prefixes, f"N{len(self.networks) + 1}")
 
 
-def _network(prefixes: tuple[str, ...]) -> Mapping[str, object]:
+def _write_network(prefixes: tuple[str, ...]) -> Mapping[str, object]:
     return {"values": [{"address": prefix} for prefix in prefixes]}
 
 
-def _service(protocol: int, ports: tuple[PortRange, ...]) -> list[dict[str, str]]:
+def _write_service(protocol: int, ports: tuple[PortRange, ...]) -> list[dict[str, str]]:
     return [{"protocol": _WORDS[protocol], "port": str(one)} for one in ports]
 
 

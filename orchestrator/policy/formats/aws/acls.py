@@ -47,18 +47,18 @@ def read_network_acl(text: str, name: str, options: Options) -> Imported:
 
     Raises BadInput with a path as the place.
     """
-    chosen = choose(_acls(text), options, _AN_ACL)
+    chosen = choose(_list_acls(text), options, _AN_ACL)
     if len(chosen) > 1:
         raise BadInput(f"a subnet has one network ACL: {chosen[0].name} and {chosen[1].name} cannot be read together")
-    return _read(chosen[0], name, options)
+    return _read_acl(chosen[0], name, options)
 
 
 def read_all_network_acls(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every ACL by itself, by its id."""
-    return {key: _read(Chosen(key, node, None), name, options) for key, node in _acls(text).items()}
+    return {key: _read_acl(Chosen(key, node, None), name, options) for key, node in _list_acls(text).items()}
 
 
-def _acls(text: str) -> dict[str, Node]:
+def _list_acls(text: str) -> dict[str, Node]:
     document = Node(load_json(text))
     if isinstance(document.value, list):
         found = document.items()
@@ -72,13 +72,13 @@ def _acls(text: str) -> dict[str, Node]:
     return acls
 
 
-def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
+def _read_acl(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:
         if chosen.direction in (None, direction):
             entries = _order_entries(chosen.found, direction)
-            found = [_clauses(number, entry, direction) for number, entry in entries]
+            found = [_make_clauses(number, entry, direction) for number, entry in entries]
             assembler.add(list(itertools.chain.from_iterable(found)), direction)
     notes.add(f"read is the network ACL {chosen.name}; its own side is any")
     acl = assembler.acl(egress_default=Action.DENY)
@@ -107,28 +107,28 @@ def _is_last(number: int, entry: Node) -> bool:
     return number >= LAST_NUMBER and everything and ACTIONS.get(entry.needed("RuleAction").text()) is Action.DENY
 
 
-def _clauses(number: int, entry: Node, direction: Direction) -> list[Clause]:
+def _make_clauses(number: int, entry: Node, direction: Direction) -> list[Clause]:
     word = entry.needed("RuleAction")
     action = ACTIONS.get(word.text())
     if action is None:
         raise word.fault(f"{word.shown()} is not allow or deny")
     service, reasons = _service(entry)
     doubts = tuple(Doubt(number, entry.place, reason) for reason in reasons)
-    far = _far(entry)
+    far = _read_far_side(entry)
     source, destination = (far, EVERYWHERE) if direction is Direction.INGRESS else (EVERYWHERE, far)
     line = Clause(action, (), (), doubts, number, entry.place, _LABEL)
     return by_version(line, [service], source, destination)
 
 
-def _far(entry: Node) -> Sides:
+def _read_far_side(entry: Node) -> Sides:
     blocks = {family: entry.member(key) for family, key in BLOCKS.items()}
-    sides = {family: _spans(block, family) for family, block in blocks.items() if block is not None}
+    sides = {family: _read_spans(block, family) for family, block in blocks.items() if block is not None}
     if len(sides) != 1:
         raise entry.fault("it needs a CidrBlock or an Ipv6CidrBlock, and not both")
     return sides
 
 
-def _spans(node: Node, family: Family) -> Spans:
+def _read_spans(node: Node, family: Family) -> Spans:
     return node.within(lambda: prefix_spans(node.text(), family))
 
 

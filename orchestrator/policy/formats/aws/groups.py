@@ -47,15 +47,15 @@ def read_security_groups(text: str, name: str, options: Options) -> Imported:
 
     Raises BadInput with a path as the place.
     """
-    return _read(choose(_groups(text), options, _A_GROUP), name, options)
+    return _read_groups(choose(_list_groups(text), options, _A_GROUP), name, options)
 
 
 def read_all_security_groups(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every group by itself, by its id."""
-    return {key: _read([Chosen(key, node, None)], name, options) for key, node in _groups(text).items()}
+    return {key: _read_groups([Chosen(key, node, None)], name, options) for key, node in _list_groups(text).items()}
 
 
-def _groups(text: str) -> dict[str, Node]:
+def _list_groups(text: str) -> dict[str, Node]:
     document = Node(load_json(text))
     if isinstance(document.value, list):
         found = document.items()
@@ -69,14 +69,14 @@ def _groups(text: str) -> dict[str, Node]:
     return groups
 
 
-def _read(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Imported:
+def _read_groups(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:
         clauses: list[Clause] = []
         for one in chosen:
             if one.direction in (None, direction):
-                clauses += _clauses(one, direction, options)
+                clauses += _make_clauses(one, direction, options)
         assembler.add(clauses, direction)
     notes.add(f"read is what these groups permit together: {', '.join(one.name for one in chosen)}")
     notes.add("AWS tracks connections: replies need the domain's return traffic or rules of their own")
@@ -84,10 +84,10 @@ def _read(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Import
     return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
-def _clauses(group: Chosen[Node], direction: Direction, options: Options) -> Iterator[Clause]:
+def _make_clauses(group: Chosen[Node], direction: Direction, options: Options) -> Iterator[Clause]:
     for number, permission in enumerate(group.found.needed(PERMISSIONS[direction]).items(), 1):
         services, reasons = _services(permission)
-        for peer in _peers(permission, options):
+        for peer in _read_peers(permission, options):
             doubts = tuple(Doubt(number, peer.text, reason) for reason in (*reasons, *peer.reasons))
             marker, description = marker_in(peer.description)
             far, own = peer.sides, EVERYWHERE
@@ -124,23 +124,25 @@ class _Peer:
     reasons: tuple[str, ...] = ()
 
 
-def _peers(permission: Node, options: Options) -> Iterator[_Peer]:
+def _read_peers(permission: Node, options: Options) -> Iterator[_Peer]:
     for family, (list_key, key) in RANGES.items():
-        ranges = [(_description(node), _unknown(node, key), node.needed(key)) for node in permission.members(list_key)]
+        ranges = [
+            (_read_description(node), _unknown(node, key), node.needed(key)) for node in permission.members(list_key)
+        ]
         for (description, reasons), run in itertools.groupby(ranges, key=lambda one: one[:2]):
             nodes = [node for _, _, node in run]
-            sides = sides_of((family, span) for node in nodes for span in _spans(node, family))
+            sides = sides_of((family, span) for node in nodes for span in _read_spans(node, family))
             yield _Peer(nodes[0].place, description, sides, reasons)
     for list_key, key in _NAMED.items():
         for node in permission.members(list_key):
-            yield _named_peer(node.needed(key), _description(node), _unknown(node, key), options)
+            yield _make_named_peer(node.needed(key), _read_description(node), _unknown(node, key), options)
 
 
-def _spans(node: Node, family: Family) -> Spans:
+def _read_spans(node: Node, family: Family) -> Spans:
     return node.within(lambda: prefix_spans(node.text(), family))
 
 
-def _named_peer(node: Node, description: str, reasons: tuple[str, ...], options: Options) -> _Peer:
+def _make_named_peer(node: Node, description: str, reasons: tuple[str, ...], options: Options) -> _Peer:
     found = options.addresses.get(node.text())
     if found is not None:
         return _Peer(node.place, description, sides_of_prefixes(found), reasons)
@@ -153,6 +155,6 @@ def _unknown(node: Node, key: str) -> tuple[str, ...]:
     return tuple(node.unknown({key, "Description", *_SAYS_NOTHING}))
 
 
-def _description(node: Node) -> str:
+def _read_description(node: Node) -> str:
     found = node.member("Description")
     return "" if found is None else plain(found.text())

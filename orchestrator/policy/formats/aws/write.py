@@ -64,13 +64,17 @@ def write_network_acl(acl: Acl) -> Exported:
     for direction in Direction:
         found: list[Json] = []
         for rule in draft.rules(direction):
-            add_lines(found, _entries(rule, acl, direction), rule.id)
+            add_lines(found, _write_entries(rule, acl, direction), rule.id)
         if len(found) >= LAST_NUMBER:
             raise TooLarge(f"it takes {len(found)} entries for {direction.value}; a network ACL has {LAST_NUMBER - 1}")
         step = min(100, max(1, (LAST_NUMBER - 1) // (len(found) + 1)))
         entries += [{"RuleNumber": number * step, **entry} for number, entry in enumerate(found, 1)]
         entries += [
-            {"RuleNumber": LAST_NUMBER + place, **_entry(Action.DENY, direction, Service(None)), BLOCKS[family]: block}
+            {
+                "RuleNumber": LAST_NUMBER + place,
+                **_write_entry(Action.DENY, direction, Service(None)),
+                BLOCKS[family]: block,
+            }
             for place, (family, block) in enumerate(((Family.IPV4, "0.0.0.0/0"), (Family.IPV6, "::/0")))
         ]
     draft.notes.add("a network ACL has no room for ids and descriptions")
@@ -95,14 +99,14 @@ def _permissions(rule: Rule, boxes: Sequence[Box], direction: Direction) -> Iter
             yield {"IpProtocol": word_of(service.protocol), **ends, **empty, list_key: ranges}
 
 
-def _entries(rule: Rule, acl: Acl, direction: Direction) -> Iterator[Json]:
+def _write_entries(rule: Rule, acl: Acl, direction: Direction) -> Iterator[Json]:
     for box in sorted(boxes_of(rule, acl.groups)):
         for prefix in far_prefixes(box, direction):
             for service in services_of(box, PORTED):
-                yield {**_entry(rule.action, direction, service), BLOCKS[box.family]: prefix}
+                yield {**_write_entry(rule.action, direction, service), BLOCKS[box.family]: prefix}
 
 
-def _entry(action: Action, direction: Direction, service: Service) -> Json:
+def _write_entry(action: Action, direction: Direction, service: Service) -> Json:
     low, high = ends_of(service)
     further: Json = {}
     if service.protocol in PORTED:

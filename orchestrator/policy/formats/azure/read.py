@@ -71,12 +71,12 @@ def read_azure(text: str, name: str, options: Options) -> Imported:
     chosen = choose(_groups(text), options, _A_GROUP)
     if len(chosen) > 1:
         raise BadInput(f"{chosen[0].name} and {chosen[1].name} cannot be read together: each decides by itself")
-    return _read(chosen[0], name, options)
+    return _read_group(chosen[0], name, options)
 
 
 def read_all_azure(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every group by itself, by its name."""
-    return {key: _read(Chosen(key, node, None), name, options) for key, node in _groups(text).items()}
+    return {key: _read_group(Chosen(key, node, None), name, options) for key, node in _groups(text).items()}
 
 
 def _groups(text: str) -> dict[str, Node]:
@@ -158,15 +158,15 @@ def _nested_resources(deployment: Node) -> list[Node]:
     return template.members("resources") if template is not None and isinstance(template.value, dict) else []
 
 
-def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
+def _read_group(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
-    rules = _rules(chosen.found)
+    rules = _read_rules(chosen.found)
     for direction in Direction:
         if chosen.direction in (None, direction):
             clauses: list[Clause] = []
             for rule in _order_rules(rules, direction):
-                found = _clauses(rule, options)
+                found = _make_clauses(rule, options)
                 if _is_default(found, direction):
                     break
                 clauses += found
@@ -190,16 +190,16 @@ class _Rule:
     priority: int
 
 
-def _rules(group: Node) -> list[_Rule]:
+def _read_rules(group: Node) -> list[_Rule]:
     body = _body(group)
     found = body.members("securityRules")
     defaults = body.members("defaultSecurityRules") or [
         Node(rule, f"default rules.{rule['name']}") for rule in _DEFAULTS
     ]
-    return [_rule(number, node) for number, node in enumerate([*found, *defaults], 1)]
+    return [_read_rule(number, node) for number, node in enumerate([*found, *defaults], 1)]
 
 
-def _rule(number: int, node: Node) -> _Rule:
+def _read_rule(number: int, node: Node) -> _Rule:
     body = Node(_flat(node), node.place)
     named = body.member("name")
     return _Rule(
@@ -229,7 +229,7 @@ def _order_rules(rules: Sequence[_Rule], direction: Direction) -> list[_Rule]:
     return here
 
 
-def _clauses(rule: _Rule, options: Options) -> list[Clause]:
+def _make_clauses(rule: _Rule, options: Options) -> list[Clause]:
     node = rule.node
     action = _word(node.needed("access"), ACTIONS)
     services, reasons = _services(node, action)
@@ -260,7 +260,7 @@ def _services(node: Node, action: Action) -> tuple[Sequence[Axes], list[str]]:
     Inexact means less for a permit, more for a deny.
     """
     number = _word(node.needed("protocol"), PROTOCOLS)
-    ports = {side: _ports(node, f"{side}PortRange") for side in _SIDES}
+    ports = {side: _read_ports(node, f"{side}PortRange") for side in _SIDES}
     narrowed: Axes = {f"{side}_ports": spans for side, spans in ports.items() if spans != ALL_PORTS}
     if narrowed:
         narrowed["fragments"] = WHOLE
@@ -275,14 +275,14 @@ def _services(node: Node, action: Action) -> tuple[Sequence[Axes], list[str]]:
     return [{"protocols": 1 << ported, **narrowed} for ported in (TCP, UDP)], []
 
 
-def _ports(node: Node, key: str) -> Spans:
-    found = [_port(word) for word in _words(node, key, f"{key}s")]
+def _read_ports(node: Node, key: str) -> Spans:
+    found = [_read_port(word) for word in _words(node, key, f"{key}s")]
     if not found:
         raise node.fault(f"{key} is missing")
     return union(found)
 
 
-def _port(node: Node) -> Span:
+def _read_port(node: Node) -> Span:
     if node.text() == "*":
         return ALL_PORTS[0]
     ports = node.within(lambda: PortRange.parse(node.text()))
@@ -377,7 +377,9 @@ def _word(node: Node, known: Mapping[str, _T]) -> _T:
     return known[word]
 
 
-def _default(name: str, priority: int, direction: str, access: str, source: str, destination: str) -> dict[str, object]:
+def _make_default(
+    name: str, priority: int, direction: str, access: str, source: str, destination: str
+) -> dict[str, object]:
     return {
         "name": name,
         "priority": priority,
@@ -392,11 +394,11 @@ def _default(name: str, priority: int, direction: str, access: str, source: str,
 
 
 _DEFAULTS = (
-    _default("AllowVnetInBound", 65000, "Inbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
-    _default("AllowAzureLoadBalancerInBound", 65001, "Inbound", "Allow", "AzureLoadBalancer", "*"),
-    _default("DenyAllInBound", 65500, "Inbound", "Deny", "*", "*"),
-    _default("AllowVnetOutBound", 65000, "Outbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
-    _default("AllowInternetOutBound", 65001, "Outbound", "Allow", "*", "Internet"),
-    _default("DenyAllOutBound", 65500, "Outbound", "Deny", "*", "*"),
+    _make_default("AllowVnetInBound", 65000, "Inbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
+    _make_default("AllowAzureLoadBalancerInBound", 65001, "Inbound", "Allow", "AzureLoadBalancer", "*"),
+    _make_default("DenyAllInBound", 65500, "Inbound", "Deny", "*", "*"),
+    _make_default("AllowVnetOutBound", 65000, "Outbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
+    _make_default("AllowInternetOutBound", 65001, "Outbound", "Allow", "*", "Internet"),
+    _make_default("DenyAllOutBound", 65500, "Outbound", "Deny", "*", "*"),
 )
 """The rules that every group has after its own."""

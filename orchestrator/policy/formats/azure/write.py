@@ -42,7 +42,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 80, 140
 
 
-def _for_any_protocol(rule: Rule) -> Rule:
+def _widen_protocol(rule: Rule) -> Rule:
     return replace(without_icmp_type(rule), protocol=None, source_ports=EVERY_PORT, destination_ports=EVERY_PORT)
 
 
@@ -54,7 +54,7 @@ _LIMITS = (
     Limit(
         "only tcp, udp, icmp, esp and ah can be named",
         lambda rule: rule.protocol not in (*_WORDS, IPV6_FRAGMENT),
-        _for_any_protocol,
+        _widen_protocol,
     ),
 )
 
@@ -81,7 +81,7 @@ class _Writer(ListWriter):
             for rule in rules
             if rule.direction is direction
             for family in sorted(versions(rule, self.acl))
-            for body in self._bodies(rule, family)
+            for body in self._write_bodies(rule, family)
         ]
         if len(bodies) >= _LAST - _FIRST:
             raise TooLarge(f"it takes {len(bodies)} rules for {direction.value}; there are {_LAST - _FIRST} priorities")
@@ -93,17 +93,17 @@ class _Writer(ListWriter):
                 **body,
             }
         default = Rule(RuleId(default_marker(direction)), self.acl.default(direction), direction)
-        yield {**_body(default, ["*"], ["*"]), "priority": _LAST}
+        yield {**_write_body(default, ["*"], ["*"]), "priority": _LAST}
 
-    def _bodies(self, rule: Rule, family: Family) -> Iterator[dict[str, object]]:
+    def _write_bodies(self, rule: Rule, family: Family) -> Iterator[dict[str, object]]:
         sides = [
             [str(prefix) for prefix in self.acl.prefixes(addresses, family)]
             for addresses in (rule.source, rule.destination)
         ]
-        yield _body(rule, *sides)
+        yield _write_body(rule, *sides)
 
 
-def _body(rule: Rule, source: list[str], destination: list[str]) -> dict[str, object]:
+def _write_body(rule: Rule, source: list[str], destination: list[str]) -> dict[str, object]:
     return {
         "name": _NOT_IN_NAMES.sub("-", rule.id).rstrip("-."),
         "description": plain(with_marker(rule), _LONGEST_DESCRIPTION),
@@ -111,11 +111,11 @@ def _body(rule: Rule, source: list[str], destination: list[str]) -> dict[str, ob
         "access": _ACCESS[rule.action],
         "protocol": _WORDS[rule.protocol],
         "sourceAddressPrefixes": source,
-        "sourcePortRanges": [_ports(ports) for ports in rule.source_ports],
+        "sourcePortRanges": [_write_ports(ports) for ports in rule.source_ports],
         "destinationAddressPrefixes": destination,
-        "destinationPortRanges": [_ports(ports) for ports in rule.destination_ports],
+        "destinationPortRanges": [_write_ports(ports) for ports in rule.destination_ports],
     }
 
 
-def _ports(ports: PortRange) -> str:
+def _write_ports(ports: PortRange) -> str:
     return "*" if ports == EVERY_PORT[0] else str(ports)

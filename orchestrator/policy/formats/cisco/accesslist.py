@@ -91,28 +91,28 @@ class AccessList:
         words = words[1:] if words[0] == "sequence" and len(words) > 2 else words
         sequence = None
         if words[0].isdigit():
-            sequence, words = _sequence(words[0]), words[1:]
+            sequence, words = _read_sequence(words[0]), words[1:]
         if not words:
             raise BadInput(f"'{shown(text)}' is no line of an access list")
         if words[0] == "no":
-            self._remove(words[1:])
+            self._remove_entry(words[1:])
         elif words[0] == "remark":
             self._remarks.add(plain(" ".join(words[1:])))
         else:
             if self.kind is Kind.IPV6 and len(words) > 2 and words[-2] == "sequence":
-                sequence, words = _sequence(words[-1]), words[:-2]
-            self._append(sequence, Entry(number, text, _without_comment(words), self._remarks.close()))
+                sequence, words = _read_sequence(words[-1]), words[:-2]
+            self._append_entry(sequence, Entry(number, text, _cut_comment(words), self._remarks.close()))
 
-    def _append(self, sequence: int | None, entry: Entry) -> None:
+    def _append_entry(self, sequence: int | None, entry: Entry) -> None:
         place = self._highest + 10 if sequence is None else sequence
         if place in self.entries:
             raise BadInput(f"there is already a line with the sequence number {place}")
         self.entries[place] = entry
         self._highest = max(self._highest, place)
 
-    def _remove(self, words: list[str]) -> None:
+    def _remove_entry(self, words: list[str]) -> None:
         if len(words) == 1 and words[0].isdigit():
-            self.entries.pop(_sequence(words[0]), None)
+            self.entries.pop(_read_sequence(words[0]), None)
         elif words[:1] != ["remark"]:
             raise BadInput("only `no` with a sequence number is read inside a list")
 
@@ -145,7 +145,7 @@ class AsaList:
         """Add a command's rule or remark, at its place or at the end."""
         place = len(self._rows)
         if words[0] == "line" and len(words) > 2:
-            place, words = _sequence(words[1]) - 1, words[2:]
+            place, words = _read_sequence(words[1]) - 1, words[2:]
             if place < 0:
                 raise BadInput("an ASA counts the lines of a list from 1")
         rule = words[1:] if words[0] == "extended" else words
@@ -225,11 +225,11 @@ class Config:
     unified: bool = True
 
 
-def _without_comment(words: list[str]) -> tuple[str, ...]:
+def _cut_comment(words: list[str]) -> tuple[str, ...]:
     return tuple(words[: words.index("!")] if "!" in words else words)
 
 
-def _sequence(word: str) -> int:
+def _read_sequence(word: str) -> int:
     if not (word.isascii() and word.isdigit() and 0 < len(word) <= 10):
         raise BadInput(f"'{shown(word)}' is not a sequence number")
     return int(word)

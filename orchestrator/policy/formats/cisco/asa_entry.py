@@ -63,7 +63,7 @@ def clauses_of(entry: Entry, label: str, config: Config) -> list[Clause]:
     draft = _Draft()
     doubts: tuple[Doubt, ...] = ()
     try:
-        _read(Words(entry.words[1:]), config, draft)
+        _read_entry(Words(entry.words[1:]), config, draft)
     except BadInput as error:
         doubts = (Doubt(entry.line, entry.text, error.reason),)
     marker, description = marker_in(entry.remark)
@@ -82,11 +82,11 @@ def clauses_of(entry: Entry, label: str, config: Config) -> list[Clause]:
     return by_version(line, draft.services, draft.source, draft.destination)
 
 
-def _read(words: Words, config: Config, draft: _Draft) -> None:
+def _read_entry(words: Words, config: Config, draft: _Draft) -> None:
     _service(words, config, draft)
-    draft.source = _side(words, config)
+    draft.source = _read_side(words, config)
     _ports(words, "source_ports", config, draft)
-    draft.destination = _side(words, config)
+    draft.destination = _read_side(words, config)
     _ports(words, "destination_ports", config, draft)
     _icmp(words, config, draft)
     _end(words, draft)
@@ -103,16 +103,16 @@ def _service(words: Words, config: Config, draft: _Draft) -> None:
         draft.services = ({} if number is None else {"protocols": 1 << number},)
 
 
-def _side(words: Words, config: Config) -> Sides:
+def _read_side(words: Words, config: Config) -> Sides:
     word = words.peek()
     if word in _REASONS:
         raise BadInput(_REASONS[word])
     if words.take_if("any"):
-        return EVERYWHERE if config.unified else _only(Family.IPV4)
+        return EVERYWHERE if config.unified else _make_whole_side(Family.IPV4)
     if words.take_if("any4"):
-        return _only(Family.IPV4)
+        return _make_whole_side(Family.IPV4)
     if words.take_if("any6"):
-        return _only(Family.IPV6)
+        return _make_whole_side(Family.IPV6)
     if words.take_if("object"):
         return asa_groups.network_object(words.take("the name of an object"), config)
     if words.take_if("object-group"):
@@ -120,7 +120,7 @@ def _side(words: Words, config: Config) -> Sides:
     return asa_groups.addresses(words, config)
 
 
-def _only(family: Family) -> Sides:
+def _make_whole_side(family: Family) -> Sides:
     return {family: ALL_ADDRESSES[family]}
 
 
@@ -136,11 +136,11 @@ def _ports(words: Words, axis: str, config: Config, draft: _Draft) -> None:
     narrowed = []
     for place, (axes, number) in enumerate(zip(draft.services, numbers, strict=True), 1):
         here = words if place == len(numbers) else Words(left)
-        narrowed.append({**axes, axis: _port_spans(here, number or 0, config), "fragments": WHOLE})
+        narrowed.append({**axes, axis: _read_port_spans(here, number or 0, config), "fragments": WHOLE})
     draft.services = tuple(narrowed)
 
 
-def _port_spans(words: Words, number: int, config: Config) -> Spans:
+def _read_port_spans(words: Words, number: int, config: Config) -> Spans:
     if words.take_if("object-group"):
         return asa_groups.ports(words.take("the name of an object group"), config, number)
     return port_spans(words, number, asa_groups.ASA_PORTS)

@@ -65,15 +65,15 @@ def addresses(words: Words, config: Config) -> Sides:
         words.take("an address")
         return {family: (span,)}
     if first == "host":
-        family, value = parse_address(_group_name(words.take("an address"), config))
+        family, value = parse_address(_read_group_name(words.take("an address"), config))
         return {family: (Span(value, value),)}
     if "/" in first:
         family = Family.IPV6 if ":" in first else Family.IPV4
         return {family: prefix_spans(first, family)}
-    family, value = parse_address(_group_name(first, config))
+    family, value = parse_address(_read_group_name(first, config))
     if family is Family.IPV6:
         raise BadInput(f"'{first[:80]}' needs a length, as in {first[:80]}/64")
-    return {family: masked_addresses(value, _subnet_mask(words.take("a subnet mask")))}
+    return {family: masked_addresses(value, _read_subnet_mask(words.take("a subnet mask")))}
 
 
 def network_object(name: str, config: Config) -> Sides:
@@ -81,7 +81,7 @@ def network_object(name: str, config: Config) -> Sides:
 
     Raises BadInput if it is missing, empty, or named by a host name.
     """
-    return sides_of(_network_object(name, config))
+    return sides_of(_read_network_object(name, config))
 
 
 def network_group(name: str, config: Config) -> Sides:
@@ -94,8 +94,8 @@ def network_group(name: str, config: Config) -> Sides:
         if not words.take_if("network-object"):
             raise BadInput(f"'{words.peek()[:40]}' is not known in a network group")
         if words.take_if("object"):
-            return _network_object(words.take("the name of an object"), config)
-        found = _pairs(addresses(words, config))
+            return _read_network_object(words.take("the name of an object"), config)
+        found = _list_pairs(addresses(words, config))
         words.done()
         return found
 
@@ -104,7 +104,7 @@ def network_group(name: str, config: Config) -> Sides:
 
 def service_object(name: str, config: Config) -> tuple[Axes, ...]:
     """The protocols and ports of an object. Raises BadInput."""
-    return tuple(_service_object(name, config))
+    return tuple(_read_service_object(name, config))
 
 
 def services(name: str, config: Config) -> tuple[Axes, ...]:
@@ -119,7 +119,7 @@ def services(name: str, config: Config) -> tuple[Axes, ...]:
         if not words.take_if("service-object"):
             raise BadInput(f"'{words.peek()[:40]}' is not known in a group of services")
         if words.take_if("object"):
-            return _service_object(words.take("the name of an object"), config)
+            return _read_service_object(words.take("the name of an object"), config)
         return _of_service(words)
 
     return config.groups.once(
@@ -191,24 +191,24 @@ def protocol(word: str) -> int | None:
     raise BadInput(f"the protocol '{word[:40]}' is not known here")
 
 
-def _network_object(name: str, config: Config) -> list[tuple[Family, Span]]:
+def _read_network_object(name: str, config: Config) -> list[tuple[Family, Span]]:
     found: list[tuple[Family, Span]] = []
-    for words in _object_lines(name, "network", config):
+    for words in _find_object_lines(name, "network", config):
         if words.peek() in ("nat", "description"):
             continue
         if words.peek() == "fqdn":
             raise BadInput(f"the addresses of {name[:80]} are those of a host name")
         words.take_if("subnet")
-        found += _pairs(addresses(words, config))
+        found += _list_pairs(addresses(words, config))
         words.done()
     if not found:
         raise BadInput(f"the object {name[:80]} is empty")
     return found
 
 
-def _service_object(name: str, config: Config) -> list[Axes]:
+def _read_service_object(name: str, config: Config) -> list[Axes]:
     found: list[Axes] = []
-    for words in _object_lines(name, "service", config):
+    for words in _find_object_lines(name, "service", config):
         if words.take_if("service"):
             found += _of_service(words)
         elif words.peek() != "description":
@@ -218,7 +218,7 @@ def _service_object(name: str, config: Config) -> list[Axes]:
     return found
 
 
-def _object_lines(name: str, kind: str, config: Config) -> Sequence[Words]:
+def _find_object_lines(name: str, kind: str, config: Config) -> Sequence[Words]:
     found = config.objects.get(name)
     if found is None or found.kind != kind:
         raise BadInput(f"there is no object {kind} {name[:80]}")
@@ -245,11 +245,11 @@ def _of_service(words: Words) -> list[Axes]:
     return found
 
 
-def _group_name(word: str, config: Config) -> str:
+def _read_group_name(word: str, config: Config) -> str:
     return config.names.get(word, word)
 
 
-def _subnet_mask(text: str) -> int:
+def _read_subnet_mask(text: str) -> int:
     family, mask = parse_address(text)
     wild = ~mask & 0xFFFFFFFF
     if family is Family.IPV6 or wild & (wild + 1):
@@ -257,5 +257,5 @@ def _subnet_mask(text: str) -> int:
     return mask
 
 
-def _pairs(sides: Sides) -> list[tuple[Family, Span]]:
+def _list_pairs(sides: Sides) -> list[tuple[Family, Span]]:
     return [(family, span) for family, spans in sides.items() for span in spans]

@@ -73,7 +73,7 @@ class _Parser:
         for number, raw in enumerate(text.split("\n"), 1):
             line = raw.strip()
             if end:
-                end = "" if _ends(line, end) else end
+                end = "" if _is_end(line, end) else end
                 continue
             if not line or line.startswith("!"):
                 continue
@@ -82,7 +82,7 @@ class _Parser:
                     self.current = None
                     banner, end = number, self._end_of_banner(line)
                     if _HEADERS.match(line):
-                        self._header(line, line.split(), number)
+                        self._read_header(line, line.split(), number)
             except BadInput as error:
                 raise error.within(f"line {number}") from None
         if end:
@@ -121,7 +121,7 @@ class _Parser:
         mark, rest = found.groups()
         return "EOF" if mark is None else "" if mark in rest else str(mark)
 
-    def _header(self, line: str, words: list[str], number: int) -> None:
+    def _read_header(self, line: str, words: list[str], number: int) -> None:
         gone = words[0] == "no"
         words = words[1:] if gone else words
         if words[0] == "access-list" and len(words) > 1:
@@ -129,7 +129,7 @@ class _Parser:
         elif words[0] == "object-group" and len(words) > 2:
             self._group(words[1:], number)
         elif words[0] == "object" and len(words) == 3:
-            self._take(self.objects, Group(words[2], words[1], number))
+            self._take_group(self.objects, Group(words[2], words[1], number))
         elif words[0] == "name" and len(words) > 2:
             self.names[words[2]] = words[1]
         elif "access-group" in words[:2] and not gone:
@@ -148,7 +148,7 @@ class _Parser:
         if gone:
             self.lists.pop(name, None)
         elif is_asa:
-            self._asa(name, rest, line, number)
+            self._read_asa_line(name, rest, line, number)
         else:
             self._read_numbered(name, rest, line, number)
 
@@ -160,7 +160,7 @@ class _Parser:
         named = not name.isdigit() and bool(rest) and rest[0] in ASA_WORDS
         return named or self.of_a_firewall or name in self.of_asa
 
-    def _asa(self, name: str, rest: list[str], line: str, number: int) -> None:
+    def _read_asa_line(self, name: str, rest: list[str], line: str, number: int) -> None:
         found = self.lists.setdefault(name, AsaList(name, number))
         if isinstance(found, AccessList):
             raise BadInput(f"the access list {shown(name)} is {found.kind.value} on line {found.line}")
@@ -171,8 +171,8 @@ class _Parser:
             self.current = AccessList(name, Kind.FOREIGN, number)  # takes the lines below it
 
     def _read_numbered(self, name: str, rest: list[str], line: str, number: int) -> None:
-        kind = _kind_of_number(name)
-        found = self._list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
+        kind = _find_kind(name)
+        found = self._find_list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
         if found.kind is not Kind.FOREIGN:
             if not rest or rest[0] not in _IN_A_LIST:
                 raise BadInput(f"'{shown(line)}' is no line of an access list")
@@ -187,11 +187,11 @@ class _Parser:
         if gone:
             self.lists.pop(name, None)
             return
-        self.current = self._list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
+        self.current = self._find_list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
         if rest and kind is not Kind.FOREIGN:
             self.current.add(rest, line, number)
 
-    def _list(self, name: str, kind: Kind, number: int, reason: str) -> AccessList:
+    def _find_list(self, name: str, kind: Kind, number: int, reason: str) -> AccessList:
         found = self.lists.setdefault(name, AccessList(name, kind, number, reason))
         if found.kind is not kind or isinstance(found, AsaList):
             raise BadInput(f"the access list {shown(name)} is {found.kind.value} on line {found.line}")
@@ -204,9 +204,9 @@ class _Parser:
             found = Group(words[1], words[0], number, " ".join(words[2:]))
         else:
             found = Group(words[-1], " ".join(words[:-1]), number)
-        self._take(self.groups, found)
+        self._take_group(self.groups, found)
 
-    def _take(self, among: dict[str, Group], new: Group) -> None:
+    def _take_group(self, among: dict[str, Group], new: Group) -> None:
         found = among.setdefault(new.name, new)
         if (found.kind, found.qualifier) != (new.kind, new.qualifier):
             raise BadInput(f"the group {shown(new.name)} is of another kind on line {found.line}")
@@ -218,7 +218,7 @@ class _Parser:
             self.bound[words[0]] = (*self.bound.get(words[0], ()), " ".join(words[1:]))
 
 
-def _kind_of_number(name: str) -> Kind:
+def _find_kind(name: str) -> Kind:
     number = int(name) if name.isascii() and name.isdigit() and len(name) <= 4 else 0
     if any(number in numbers for numbers in _STANDARD_NUMBERS):
         return Kind.STANDARD
@@ -239,5 +239,5 @@ def _kind_of_header(family: str, words: list[str]) -> tuple[Kind, str, list[str]
     return kinds.get(family, Kind.FOREIGN), words[0], rest
 
 
-def _ends(line: str, end: str) -> bool:
+def _is_end(line: str, end: str) -> bool:
     return line == end if end == "EOF" else end in line

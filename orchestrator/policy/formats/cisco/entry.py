@@ -65,12 +65,12 @@ class _Draft:
 
 def clause_of(entry: Entry, kind: Kind, label: str, groups: Groups) -> Clause:
     """The clause of a line. Raises BadInput for a line that neither permits nor denies."""
-    action = _action(entry)
+    action = _read_action(entry)
     family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
     draft = _Draft()
     doubts: tuple[Doubt, ...] = ()
     try:
-        _read(entry, kind, groups, draft)
+        _read_entry(entry, kind, groups, draft)
     except BadInput as error:
         doubts = (Doubt(entry.line, entry.text, error.reason),)
     sure, maybe = _boxes(draft, family)
@@ -91,7 +91,7 @@ def clause_of(entry: Entry, kind: Kind, label: str, groups: Groups) -> Clause:
     )
 
 
-def _action(entry: Entry) -> Action:
+def _read_action(entry: Entry) -> Action:
     if entry.words[0] in ("permit", "deny"):
         return Action(entry.words[0])
     if entry.words[0] == "evaluate" or (entry.words[0] == "dynamic" and "permit" in entry.words):
@@ -101,7 +101,7 @@ def _action(entry: Entry) -> Action:
     raise BadInput("this line neither permits nor denies", place=f"line {entry.line}")
 
 
-def _read(entry: Entry, kind: Kind, groups: Groups, draft: _Draft) -> None:
+def _read_entry(entry: Entry, kind: Kind, groups: Groups, draft: _Draft) -> None:
     if entry.words[0] not in ("permit", "deny"):
         raise BadInput(_REASONS[entry.words[0]])
     words = Words(entry.words[1:])

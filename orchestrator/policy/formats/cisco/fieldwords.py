@@ -145,7 +145,7 @@ def transport(
         axes[axis] = group(words.take("the name of an object group"), number or 0)
         axes["fragments"] = WHOLE
     elif axis == "destination_ports" and number in (ICMP, ICMPV6):
-        _icmp(words, Family.IPV4 if number == ICMP else Family.IPV6, axes)
+        _read_icmp(words, Family.IPV4 if number == ICMP else Family.IPV6, axes)
 
 
 def port_spans(words: Words, number: int, names: PortNames = PORTS) -> Spans:
@@ -179,7 +179,7 @@ def _is_port(word: str, number: int, names: PortNames) -> bool:
     return True
 
 
-def _icmp(words: Words, family: Family, axes: Axes) -> None:
+def _read_icmp(words: Words, family: Family, axes: Axes) -> None:
     word = words.peek()
     if not (word.isdigit() or word in CISCO_ICMP[family]):
         return

@@ -38,8 +38,8 @@ def read_cisco(text: str, name: str, options: Options) -> Imported:
 
     Raises BadInput, with a place such as ``line 12``.
     """
-    config = _parse(text)
-    return _read(config, _chosen(config, options), name, options)
+    config = _parse_config(text)
+    return _read_lists(config, _chosen(config, options), name, options)
 
 
 def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Imported]:
@@ -47,18 +47,18 @@ def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Impor
 
     A list that is not about IP packets is refused as a whole, by a loss.
     """
-    config = _parse(text)
+    config = _parse_config(text)
     if not config.lists:
         raise BadInput(f"there is not {_A_LIST} in it")
     return {
-        found.name: _read(config, [Chosen(found.name, found, options.direction)], name, options)
+        found.name: _read_lists(config, [Chosen(found.name, found, options.direction)], name, options)
         if found.kind is not Kind.FOREIGN
         else Imported(Acl(), (Loss(name, found.line, f"access list {found.name}", found.reason, Effect.REFUSED),))
         for found in config.lists.values()
     }
 
 
-def _parse(text: str) -> Config:
+def _parse_config(text: str) -> Config:
     config = parse(text)
     shown_list = None if config.lists else SHOWN_LIST.search(text)
     if shown_list is not None:
@@ -67,19 +67,19 @@ def _parse(text: str) -> Config:
     return config
 
 
-def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options: Options) -> Imported:
+def _read_lists(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     wanted = [one.direction or NAMES.get(one.name, options.direction) for one in chosen]
     refuse_two_for_one(
-        (one.name, its, _families(one.found, config))
+        (one.name, its, _find_families(one.found, config))
         for one, its in zip(chosen, wanted, strict=True)
         if not _is_asked_after_all(one.found, config)
     )
     for direction in Direction:
         here = [one.found for one, its in zip(chosen, wanted, strict=True) if its is direction]
         for found in sorted(here, key=lambda found: _is_asked_after_all(found, config)):
-            notes.add(f"{direction.value} is the access list {found.name}{_bound(found, config)}")
+            notes.add(f"{direction.value} is the access list {found.name}{_describe_bound(found, config)}")
             assembler.add(_clauses(found, config, notes), direction)
     if Direction.EGRESS not in wanted:
         notes.add("no list was read for egress: everything may leave")
@@ -88,7 +88,7 @@ def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options:
     return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
-def _bound(found: AnyList, config: Config) -> str:
+def _describe_bound(found: AnyList, config: Config) -> str:
     places = config.bound.get(found.name, ())
     return f" ({', '.join(places)})" if places else ""
 
@@ -101,7 +101,7 @@ def _is_asked_after_all(found: AnyList, config: Config) -> bool:
     return found.kind is Kind.ASA and "global" in config.bound.get(found.name, ())
 
 
-def _families(found: AnyList, config: Config) -> tuple[Family, ...]:
+def _find_families(found: AnyList, config: Config) -> tuple[Family, ...]:
     if found.kind is Kind.ASA:
         return tuple(Family) if config.unified else (Family.IPV4,)
     return (Family.IPV6,) if found.kind is Kind.IPV6 else (Family.IPV4,)
@@ -120,7 +120,7 @@ def _clauses(found: AnyList, config: Config, notes: Notes) -> list[Clause]:
         clauses.pop()
     block = [clause for clause in clauses if clause.marker == FRAGMENTS_MARKER]
     rest = clauses[len(block) :]
-    if block and clauses[: len(block)] == block and _says(block) == _says_of_fragments(rest):
+    if block and clauses[: len(block)] == block and _list_decisions(block) == _says_of_fragments(rest):
         return [_without_hidden(clause) for clause in rest]
     for clause in clauses:
         if clause.action is Action.PERMIT and any(box.fragments == WHOLE for box in clause.sure):
@@ -170,7 +170,7 @@ def _is_everything(clause: Clause) -> bool:
     return bool(clause.sure) and clause.sure == (everything(clause.sure[0].family),)
 
 
-def _says(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:
+def _list_decisions(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:
     return [(clause.action, box) for clause in clauses for box in clause.maybe]
 
 
@@ -194,13 +194,13 @@ def _without_hidden(clause: Clause) -> Clause:
     return replace(clause, maybe=clause.sure, doubts=())
 
 
-def _readable(config: Config) -> dict[str, AnyList]:
+def _list_readable(config: Config) -> dict[str, AnyList]:
     return {name: found for name, found in config.lists.items() if found.kind is not Kind.FOREIGN}
 
 
 def _chosen(config: Config, options: Options) -> Sequence[Chosen[AnyList]]:
     """The lists that are named, the only one, or all that our own writers named."""
-    available = _readable(config)
+    available = _list_readable(config)
     for text in options.lists:
         found = config.lists.get(text) or config.lists.get(name_and_direction(text)[0])
         if found is not None and found.kind is Kind.FOREIGN:

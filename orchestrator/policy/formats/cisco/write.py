@@ -70,10 +70,10 @@ class _Writer(ListWriter):
                 self.notes.add(f"everything may leave, so there is no list {name}")
                 continue
             family = Family.IPV6 if name.endswith("6") else Family.IPV4
-            add_lines(text, self._list(name, direction, family, rules), name)
+            add_lines(text, self._write_list(name, direction, family, rules), name)
         return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.on_rules())
 
-    def _list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
+    def _write_list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
         """The lines of one list, from its header to its default."""
         default = default_rule(self.acl, name, direction)
         spoken = [
@@ -84,19 +84,23 @@ class _Writer(ListWriter):
             yield f" remark [{FRAGMENTS_MARKER}] decided here: IOS would not look at what they lack further down"
             for rule in spoken:
                 if _matches_fragments(rule, family) and not (rule is default and rule.action is Action.DENY):
-                    yield from self._lines_of(replace(rule, fragments=True, log=False), family)
-            yield f" deny {_every(family)} any any fragments"
+                    yield from self._write_rule(replace(rule, fragments=True, log=False), family)
+            yield f" deny {_spell_family(family)} any any fragments"
         for rule in spoken:
             yield from (f" remark {part}" for part in remarks(rule))
-            yield from self._lines_of(rule, family)
+            yield from self._write_rule(rule, family)
         yield "!"
 
-    def _lines_of(self, rule: Rule, family: Family) -> Iterator[str]:
+    def _write_rule(self, rule: Rule, family: Family) -> Iterator[str]:
         of_fragments = _of_fragments(rule, family)
         named = rule.protocol is not None and not (of_fragments and family is Family.IPV6)
-        protocol = _PROTOCOLS.get(rule.protocol or 0, str(rule.protocol)) if named else _every(family)
+        protocol = _PROTOCOLS.get(rule.protocol or 0, str(rule.protocol)) if named else _spell_family(family)
         end = (" fragments" if of_fragments else "") + (" log" if rule.log else "")
-        flags = [" established"] if rule.established else [f" match-all{_flags(match)}" for match in rule.flag_matches]
+        flags = (
+            [" established"]
+            if rule.established
+            else [f" match-all{_write_flags(match)}" for match in rule.flag_matches]
+        )
         ends = ends_of(self.acl, rule, family, "any", wildcards=True)
         for pair, flag in itertools.product(ends, flags or [""]):
             yield f" {rule.action.value} {protocol} {pair}{icmp_words(rule)}{flag}{end}"
@@ -125,11 +129,11 @@ def _matches_fragments(rule: Rule, family: Family) -> bool:
     return not rule.looks_past_the_ip_header and (family is Family.IPV4 or rule.protocol is None)
 
 
-def _every(family: Family) -> str:
+def _spell_family(family: Family) -> str:
     return "ipv6" if family is Family.IPV6 else "ip"
 
 
-def _flags(match: FlagMatch) -> str:
+def _write_flags(match: FlagMatch) -> str:
     looked_at = [flag for flag in TcpFlag if flag & match.mask]
     return "".join(f" {'+' if flag & match.value else '-'}{(flag.name or '').lower()}" for flag in looked_at)
 
@@ -168,19 +172,19 @@ class _AsaWriter(ListWriter):
             if direction is Direction.EGRESS and all_may_pass(self.acl, Direction.EGRESS):
                 self.notes.add(f"everything may leave, so there is no list {name}")
                 continue
-            add_lines(text, (f"access-list {name} {line}" for line in self._list(name, direction, rules)), name)
+            add_lines(text, (f"access-list {name} {line}" for line in self._write_list(name, direction, rules)), name)
         self.notes.add("an ASA decides about later fragments as about the first one of their packet")
         return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.on_rules())
 
-    def _list(self, name: str, direction: Direction, rules: Sequence[Rule]) -> Iterator[str]:
+    def _write_list(self, name: str, direction: Direction, rules: Sequence[Rule]) -> Iterator[str]:
         for rule in (*rules, default_rule(self.acl, name, direction)):
             spoken = versions(rule, self.acl) if rule.direction is direction else ()
             if spoken:
                 yield from (f"remark {part}" for part in remarks(rule))
             for family in sorted(spoken):
-                yield from self._lines_of(rule, family)
+                yield from self._write_rule(rule, family)
 
-    def _lines_of(self, rule: Rule, family: Family) -> Iterator[str]:
+    def _write_rule(self, rule: Rule, family: Family) -> Iterator[str]:
         protocol = "ip" if rule.protocol is None else _ASA_PROTOCOLS.get(rule.protocol, str(rule.protocol))
         log = " log" if rule.log else ""
         for ends in ends_of(self.acl, rule, family, f"any{family.value}", wildcards=False):

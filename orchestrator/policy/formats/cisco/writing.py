@@ -50,7 +50,7 @@ def ends_of(acl: Acl, rule: Rule, family: Family, every: str, *, wildcards: bool
     `every` is the word for every address, `wildcards` says that IPv4 masks are written with ones where a bit is free.
     """
     sources, destinations = (
-        [_address(prefix, every, wildcards=wildcards) for prefix in acl.prefixes(side, family)]
+        [_write_address(prefix, every, wildcards=wildcards) for prefix in acl.prefixes(side, family)]
         for side in (rule.source, rule.destination)
     )
     for source, source_ports, destination, destination_ports in itertools.product(
@@ -59,7 +59,7 @@ def ends_of(acl: Acl, rule: Rule, family: Family, every: str, *, wildcards: bool
         yield f"{source}{source_ports} {destination}{destination_ports}"
 
 
-def _address(prefix: Prefix, every: str, *, wildcards: bool) -> str:
+def _write_address(prefix: Prefix, every: str, *, wildcards: bool) -> str:
     if prefix.length == 0:
         return every
     address, _, _ = str(prefix).partition("/")

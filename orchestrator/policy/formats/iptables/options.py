@@ -66,11 +66,11 @@ class Option:
     ends_module: bool = False
 
 
-def _bytes_but(members: int, negated: bool) -> int:
+def _negate_bytes(members: int, negated: bool) -> int:
     return ALL_BYTES & ~members if negated else members
 
 
-def _address(axis: str) -> Callable[[Draft, list[str], bool], None]:
+def _read_address(axis: str) -> Callable[[Draft, list[str], bool], None]:
     def read(draft: Draft, values: list[str], negated: bool) -> None:
         found = spans.union(span for text in values[0].split(",") for span in prefix_spans(text, draft.family))
         draft.narrow(axis, spans.minus(ALL_ADDRESSES[draft.family], found) if negated else found)
@@ -78,7 +78,7 @@ def _address(axis: str) -> Callable[[Draft, list[str], bool], None]:
     return read
 
 
-def _address_range(axis: str) -> Callable[[Draft, list[str], bool], None]:
+def _read_address_range(axis: str) -> Callable[[Draft, list[str], bool], None]:
     def read(draft: Draft, values: list[str], negated: bool) -> None:
         low_text, _, high_text = values[0].partition("-")
         (family, low), (other, high) = parse_address(low_text), parse_address(high_text or low_text)
@@ -90,10 +90,10 @@ def _address_range(axis: str) -> Callable[[Draft, list[str], bool], None]:
     return read
 
 
-def _protocol(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_protocol(draft: Draft, values: list[str], negated: bool) -> None:
     number = 0 if values[0].lower() in ("all", "ip") else parse_protocol(values[0])
     if number:
-        draft.narrow("protocols", _bytes_but(1 << number, negated))
+        draft.narrow("protocols", _negate_bytes(1 << number, negated))
     elif negated:
         raise BadInput("'! -p all' matches nothing")
 
@@ -102,7 +102,7 @@ def _ports(*axes: str) -> Callable[[Draft, list[str], bool], None]:
     """Narrow to ports on one side; with two sides (`--ports`) either may match."""
 
     def read(draft: Draft, values: list[str], negated: bool) -> None:
-        found = _port_list(values[0], draft)
+        found = _read_port_list(values[0], draft)
         members = spans.minus(ALL_PORTS, found) if negated else found
         draft.narrow("fragments", WHOLE)
         if len(axes) == 1 or negated:
@@ -114,7 +114,7 @@ def _ports(*axes: str) -> Callable[[Draft, list[str], bool], None]:
     return read
 
 
-def _port_list(text: str, draft: Draft) -> Spans:
+def _read_port_list(text: str, draft: Draft) -> Spans:
     protocols = draft.axes.get("protocols")
     protocol = protocols.bit_length() - 1 if isinstance(protocols, int) else 0
     found = []
@@ -128,18 +128,18 @@ def _port_list(text: str, draft: Draft) -> Spans:
     return spans.union(found)
 
 
-def _tcp_flags(draft: Draft, values: list[str], negated: bool) -> None:
-    looked_at, wanted = _flags(values[0]), _flags(values[1])
+def _read_tcp_flags(draft: Draft, values: list[str], negated: bool) -> None:
+    looked_at, wanted = _read_flag_names(values[0]), _read_flag_names(values[1])
     found = sum(1 << flags for flags in range(256) if flags & looked_at == wanted)
     draft.narrow("fragments", WHOLE)
-    draft.narrow("tcp_flags", _bytes_but(found, negated))
+    draft.narrow("tcp_flags", _negate_bytes(found, negated))
 
 
-def _syn(draft: Draft, _values: list[str], negated: bool) -> None:
-    _tcp_flags(draft, ["FIN,SYN,RST,ACK", "SYN"], negated)
+def _read_syn(draft: Draft, _values: list[str], negated: bool) -> None:
+    _read_tcp_flags(draft, ["FIN,SYN,RST,ACK", "SYN"], negated)
 
 
-def _flags(text: str) -> int:
+def _read_flag_names(text: str) -> int:
     flags = 0
     for name in text.upper().split(","):
         if name == "ALL":
@@ -151,13 +151,13 @@ def _flags(text: str) -> int:
     return flags
 
 
-def _u32(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_u32(draft: Draft, values: list[str], negated: bool) -> None:
     if values[0].lower() != PROTOCOL_ZERO or draft.family is Family.IPV6:
         raise BadInput("-m u32: bytes at some offset cannot be looked at here")
-    draft.narrow("protocols", _bytes_but(1, negated))
+    draft.narrow("protocols", _negate_bytes(1, negated))
 
 
-def _icmp(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_icmp(draft: Draft, values: list[str], negated: bool) -> None:
     type_word, slash, code_word = values[0].partition("/")
     draft.narrow("fragments", WHOLE)
     if draft.family is Family.IPV4 and type_word in ("any", "255"):
@@ -166,7 +166,7 @@ def _icmp(draft: Draft, values: list[str], negated: bool) -> None:
         return
     kind, code = icmp_kind(type_word, code_word if slash else None, IPTABLES_ICMP[draft.family])
     if code is None:
-        draft.narrow("icmp_types", _bytes_but(1 << kind, negated))
+        draft.narrow("icmp_types", _negate_bytes(1 << kind, negated))
     elif not negated:
         draft.narrow("icmp_types", 1 << kind)
         draft.narrow(ICMP_CODE.axis, 1 << code)
@@ -176,11 +176,11 @@ def _icmp(draft: Draft, values: list[str], negated: bool) -> None:
         draft.either.append((other_types, other_codes))
 
 
-def _fragment(draft: Draft, _values: list[str], negated: bool) -> None:
+def _read_fragment(draft: Draft, _values: list[str], negated: bool) -> None:
     draft.narrow("fragments", WHOLE if negated else LATER)
 
 
-def _states(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_states(draft: Draft, values: list[str], negated: bool) -> None:
     named = frozenset(values[0].split(","))
     if not named <= STATES:
         raise BadInput(f"the connection states {plain(values[0], 80)} are not known here")
@@ -197,25 +197,25 @@ def load_module(draft: Draft, values: list[str], _negated: bool) -> None:
         draft.reasons.append(f"-m {plain(name, 40)}: {_UNSEEN.get(name, 'this match is not known here')}")
 
 
-def _arrives(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_arrives(draft: Draft, values: list[str], negated: bool) -> None:
     if values[0] != "+" or negated:
         draft.narrow_interface(draft.interfaces.arrives, values, "+", negated=negated)
 
 
-def _leaves(draft: Draft, values: list[str], negated: bool) -> None:
+def _read_leaves(draft: Draft, values: list[str], negated: bool) -> None:
     if values[0] != "+" or negated:
         draft.narrow_interface(draft.interfaces.leaves, values, "+", negated=negated)
 
 
-def _comment(draft: Draft, values: list[str], _negated: bool) -> None:
+def _read_comment(draft: Draft, values: list[str], _negated: bool) -> None:
     draft.comment = values[0]
 
 
-def _jump(draft: Draft, values: list[str], _negated: bool) -> None:
+def _read_jump(draft: Draft, values: list[str], _negated: bool) -> None:
     draft.target = values[0]
 
 
-def _goto(draft: Draft, values: list[str], _negated: bool) -> None:
+def _read_goto(draft: Draft, values: list[str], _negated: bool) -> None:
     draft.target, draft.goto = values[0], True
 
 
@@ -235,29 +235,29 @@ def _spell_option(*names: str, option: Option) -> Iterator[tuple[str, Option]]:
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     dict(
         [
-            *_spell_option("-s", "--source", "--src", option=Option(1, _address("source"), True)),
-            *_spell_option("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
-            *_spell_option("-p", "--protocol", option=Option(1, _protocol, True)),
-            *_spell_option("-i", "--in-interface", option=Option(1, _arrives, True)),
-            *_spell_option("-o", "--out-interface", option=Option(1, _leaves, True)),
-            *_spell_option("-f", "--fragment", option=Option(0, _fragment, True)),
+            *_spell_option("-s", "--source", "--src", option=Option(1, _read_address("source"), True)),
+            *_spell_option("-d", "--destination", "--dst", option=Option(1, _read_address("destination"), True)),
+            *_spell_option("-p", "--protocol", option=Option(1, _read_protocol, True)),
+            *_spell_option("-i", "--in-interface", option=Option(1, _read_arrives, True)),
+            *_spell_option("-o", "--out-interface", option=Option(1, _read_leaves, True)),
+            *_spell_option("-f", "--fragment", option=Option(0, _read_fragment, True)),
             *_spell_option("-m", "--match", option=Option(1, load_module, True)),
-            *_spell_option("-j", "--jump", option=Option(1, _jump, True)),
-            *_spell_option("-g", "--goto", option=Option(1, _goto, True)),
+            *_spell_option("-j", "--jump", option=Option(1, _read_jump, True)),
+            *_spell_option("-g", "--goto", option=Option(1, _read_goto, True)),
             *_spell_option("-c", "--set-counters", option=Option(2, _nothing, True)),
             *_spell_option("--sport", "--source-port", option=Option(1, _ports("source_ports"))),
             *_spell_option("--dport", "--destination-port", option=Option(1, _ports("destination_ports"))),
             *_spell_option("--sports", "--source-ports", option=Option(1, _ports("source_ports"))),
             *_spell_option("--dports", "--destination-ports", option=Option(1, _ports("destination_ports"))),
             *_spell_option("--ports", "--port", option=Option(1, _ports("source_ports", "destination_ports"))),
-            *_spell_option("--tcp-flags", option=Option(2, _tcp_flags)),
-            *_spell_option("--syn", option=Option(0, _syn)),
-            *_spell_option("--icmp-type", "--icmpv6-type", option=Option(1, _icmp)),
-            *_spell_option("--src-range", option=Option(1, _address_range("source"))),
-            *_spell_option("--dst-range", option=Option(1, _address_range("destination"))),
-            *_spell_option("--u32", option=Option(1, _u32)),
-            *_spell_option("--state", "--ctstate", option=Option(1, _states)),
-            *_spell_option("--comment", option=Option(1, _comment)),
+            *_spell_option("--tcp-flags", option=Option(2, _read_tcp_flags)),
+            *_spell_option("--syn", option=Option(0, _read_syn)),
+            *_spell_option("--icmp-type", "--icmpv6-type", option=Option(1, _read_icmp)),
+            *_spell_option("--src-range", option=Option(1, _read_address_range("source"))),
+            *_spell_option("--dst-range", option=Option(1, _read_address_range("destination"))),
+            *_spell_option("--u32", option=Option(1, _read_u32)),
+            *_spell_option("--state", "--ctstate", option=Option(1, _read_states)),
+            *_spell_option("--comment", option=Option(1, _read_comment)),
         ]
     )
 )

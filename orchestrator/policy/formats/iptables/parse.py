@@ -70,7 +70,7 @@ def parse(text: str, family: Family, notes: Notes, interfaces: Interfaces = NOT_
             continue
         try:
             if line.startswith("*"):
-                table = _open(line, number, table, found, family, interfaces)
+                table = _open_table(line, number, table, found, family, interfaces)
                 found = table if table.name == "filter" else found
             elif table is None or table.committed:
                 raise BadInput("this is no line of iptables-save: a table such as *filter must come first")
@@ -86,10 +86,10 @@ def parse(text: str, family: Family, notes: Notes, interfaces: Interfaces = NOT_
         raise BadInput("there is no *filter table in it")
     if table is not None and not table.committed:
         raise BadInput(f"*{table.name} has no COMMIT: is the file cut off?", place=f"line {table.number}")
-    return Filter(_chains(found), tuple(elsewhere))
+    return Filter(_make_chains(found), tuple(elsewhere))
 
 
-def _open(
+def _open_table(
     line: str, number: int, table: _Table | None, found: _Table | None, family: Family, interfaces: Interfaces
 ) -> _Table:
     name = line[1:].strip()
@@ -107,7 +107,7 @@ def _read(line: str, number: int, table: _Table) -> None:
         if declared is None:
             raise BadInput(f"'{shown(line)}' is no chain: write :NAME ACCEPT|DROP|- [0:0]")
         table.rules.pop(declared[1], None)  # iptables-restore empties a chain where it is declared
-        _declare(table, declared[1], number, declared[2])
+        _declare_chain(table, declared[1], number, declared[2])
         return
     words = words_of(_COUNTERS.sub("", line, count=1) if line.startswith("[") else line)
     command = _COMMANDS.get(words[0]) if len(words) > 1 else None
@@ -116,7 +116,7 @@ def _read(line: str, number: int, table: _Table) -> None:
     command(table, words[1], _Raw(words[2:], number, line))
 
 
-def _declare(table: _Table, chain: str, number: int, policy: str | None) -> None:
+def _declare_chain(table: _Table, chain: str, number: int, policy: str | None) -> None:
     known = NOT_GIVEN if chain in _OF_THE_KERNEL else None
     table.declared[chain] = (number, known if policy is None else policy)
 
@@ -141,14 +141,14 @@ def _new(table: _Table, chain: str, rule: _Raw) -> None:
     """`-N CHAIN`"""
     if chain in table.declared or rule.words:
         raise BadInput(f"'{shown(rule.text)}' declares no new chain")
-    _declare(table, chain, rule.number, None)
+    _declare_chain(table, chain, rule.number, None)
 
 
 def _set_policy(table: _Table, chain: str, rule: _Raw) -> None:
     """`-P CHAIN ACCEPT|DROP`"""
     if chain not in _OF_THE_KERNEL or not _POLICIES.issuperset(rule.words) or len(rule.words) != 1:
         raise BadInput(f"'{shown(rule.text)}' is no policy: write -P INPUT|FORWARD|OUTPUT ACCEPT|DROP")
-    _declare(table, chain, rule.number, rule.words[0])
+    _declare_chain(table, chain, rule.number, rule.words[0])
 
 
 _COMMANDS: Mapping[str, Callable[[_Table, str, _Raw], None]] = MappingProxyType(
@@ -173,7 +173,7 @@ def _rules_of(table: _Table, chain: str, number: int) -> list[_Raw]:
     if chain not in table.declared:
         if chain not in _OF_THE_KERNEL:
             raise BadInput(f"the chain {shown(chain)} is not declared")
-        _declare(table, chain, number, None)
+        _declare_chain(table, chain, number, None)
     return table.rules.setdefault(chain, [])
 
 
@@ -204,7 +204,7 @@ def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], note
         elsewhere.append(Doubt(number, line, f"a drop in the table {shown(table.name)} is not carried over"))
 
 
-def _chains(table: _Table) -> Mapping[str, Chain]:
+def _make_chains(table: _Table) -> Mapping[str, Chain]:
     chains = {
         name: Chain(name, name, number, policy, tuple(_lines(table.rules.get(name, []), table)))
         for name, (number, policy) in table.declared.items()

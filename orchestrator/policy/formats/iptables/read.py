@@ -21,15 +21,15 @@ from orchestrator.policy.model import Action, Direction
 
 def read_iptables(text: str, name: str, options: Options) -> Imported:
     """Read iptables-save. Raises BadInput or TooLarge with a place such as ``line 12``."""
-    return _read(text, name, options, Family.IPV4)
+    return _read_tables(text, name, options, Family.IPV4)
 
 
 def read_ip6tables(text: str, name: str, options: Options) -> Imported:
     """Read ip6tables-save. Raises BadInput or TooLarge with a place such as ``line 12``."""
-    return _read(text, name, options, Family.IPV6)
+    return _read_tables(text, name, options, Family.IPV6)
 
 
-def _read(text: str, name: str, options: Options, family: Family) -> Imported:
+def _read_tables(text: str, name: str, options: Options, family: Family) -> Imported:
     notes = Notes()
     table = parse(text, family, notes, options.interfaces)
     for taken in options.interfaces.notes():
@@ -72,7 +72,7 @@ def _named_chains(chains: Mapping[str, Chain], wanted: tuple[str, ...]) -> Mappi
     chosen: dict[Direction, Chain] = {}
     for text in wanted:
         name, _, direction_text = text.partition("=")
-        direction = _direction(direction_text or ("egress" if name == "OUTPUT" else "ingress"))
+        direction = _read_direction(direction_text or ("egress" if name == "OUTPUT" else "ingress"))
         if name not in chains:
             raise BadInput(f"there is no chain {shown(name)}; there are {shown(', '.join(chains))}")
         if direction in chosen:
@@ -81,7 +81,7 @@ def _named_chains(chains: Mapping[str, Chain], wanted: tuple[str, ...]) -> Mappi
     return chosen
 
 
-def _direction(text: str) -> Direction:
+def _read_direction(text: str) -> Direction:
     found = next((direction for direction in Direction if direction.value == text), None)
     if found is None:
         raise BadInput(f"'{shown(text)}' is not a direction: ingress or egress")

@@ -46,7 +46,7 @@ def _read_words(words: list[str], draft: Draft) -> bool:
             words[place : place + 1] = _taken_apart(words[place])
         word = words[place]
         place += 1
-        if _is_not(word):
+        if _is_negation(word):
             negated = not negated
             continue
         option = None if isinstance(word, Quoted) else OPTIONS.get(word)
@@ -56,18 +56,18 @@ def _read_words(words: list[str], draft: Draft) -> bool:
                 all_known = False
             place = _next_option(words, place)
         else:
-            if option.values and place < len(words) and _is_not(words[place]):  # the old spelling: --dport ! 80
+            if option.values and place < len(words) and _is_negation(words[place]):  # the old spelling: --dport ! 80
                 negated, place = not negated, place + 1
             values = words[place : place + option.values]
             place += option.values
-            _apply(option, word, values, negated, draft)
+            _apply_option(option, word, values, negated, draft)
             if option.read is load_module and not is_known_module(*values):
                 place = _skip_module(words, place)
         negated = False
     return all_known
 
 
-def _is_not(word: str) -> bool:
+def _is_negation(word: str) -> bool:
     return word == "!" and not isinstance(word, Quoted)
 
 
@@ -82,7 +82,7 @@ def _belongs_to(target: str, word: str) -> bool:
     return target in PASSING or (target, word) == ("REJECT", "--reject-with")
 
 
-def _apply(option: Option, word: str, values: list[str], negated: bool, draft: Draft) -> None:
+def _apply_option(option: Option, word: str, values: list[str], negated: bool, draft: Draft) -> None:
     try:
         if len(values) < option.values:
             raise BadInput(f"{word} lacks its value")
@@ -109,7 +109,7 @@ def _skip_module(words: list[str], place: int) -> int:
     while place < len(words):
         option = None if isinstance(words[place], Quoted) else OPTIONS.get(_taken_apart(words[place])[0])
         if option is not None and option.ends_module:
-            if _is_not(words[place - 1]):
+            if _is_negation(words[place - 1]):
                 place -= 1
             return place
         place += 1

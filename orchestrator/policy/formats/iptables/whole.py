@@ -18,13 +18,13 @@ def for_whole_packets(one: list[str], other: list[str]) -> list[str] | None:
     The result starts with ``! -f``, which reads as "no later fragments" in either IP version.
     """
     for first, second in ((UNFRAGMENTED, FIRST_FRAGMENT), (FIRST_FRAGMENT, UNFRAGMENTED)):
-        rest = _without(one, first)
-        if rest is not None and rest == _without(other, second):
+        rest = _leave_out(one, first)
+        if rest is not None and rest == _leave_out(other, second):
             return ["!", "-f", *rest]
     return None
 
 
-def _without(words: list[str], part: tuple[str, ...]) -> list[str] | None:
+def _leave_out(words: list[str], part: tuple[str, ...]) -> list[str] | None:
     size = len(part)
     for start in range(len(words) - size + 1):
         found = words[start : start + size]

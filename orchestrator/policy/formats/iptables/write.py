@@ -79,8 +79,8 @@ class _Writer(ListWriter):
                 continue
             kept = tailor_rule(rule, number, LIMITS[self.family], self.losses, self._name)
             if kept is not None:
-                self._note(kept, number)
-                add_lines(lines[rule.direction], self._lines_of(kept), f"rules[{number - 1}]")
+                self._note_losses(kept, number)
+                add_lines(lines[rule.direction], self._write_rule(kept), f"rules[{number - 1}]")
         policies = {direction: _TARGETS[self.acl.default(direction)] for direction in Direction}
         text = [
             f"# IPv{self.family.value} half of an access list; load with {self._name}-restore",
@@ -96,14 +96,14 @@ class _Writer(ListWriter):
     def _name(self) -> str:
         return "iptables" if self.family is Family.IPV4 else "ip6tables"
 
-    def _note(self, rule: Rule, number: int) -> None:
+    def _note_losses(self, rule: Rule, number: int) -> None:
         if rule.source.groups or rule.destination.groups:
             self.notes.add("address groups are written out as their prefixes", number)
         note_unwritten(rule, number, self.notes)
         if len(with_marker(rule).encode()) > _LONGEST_COMMENT:
             self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
 
-    def _lines_of(self, rule: Rule) -> Iterator[str]:
+    def _write_rule(self, rule: Rule) -> Iterator[str]:
         comment = _comment(rule).replace("\\", "\\\\").replace('"', '\\"')
         targets = ["LOG"] * rule.log + [_TARGETS[rule.action]]
         for match in self._matches_of(rule):
@@ -122,9 +122,9 @@ class _Writer(ListWriter):
 
     def _matches_of(self, rule: Rule) -> Iterator[tuple[str, ...]]:
         """The options of each line: every combination of what one line can take one of."""
-        sources = [_address("-s", prefix) for prefix in self.acl.prefixes(rule.source, self.family)]
-        destinations = [_address("-d", prefix) for prefix in self.acl.prefixes(rule.destination, self.family)]
-        flags = [_flags(match) for match in rule.flag_matches] or [()]
+        sources = [_write_address("-s", prefix) for prefix in self.acl.prefixes(rule.source, self.family)]
+        destinations = [_write_address("-d", prefix) for prefix in self.acl.prefixes(rule.destination, self.family)]
+        flags = [_write_flags(match) for match in rule.flag_matches] or [()]
         ports = itertools.product(
             _ports(rule.source_ports, "--sport", "--sports"), _ports(rule.destination_ports, "--dport", "--dports")
         )
@@ -155,15 +155,15 @@ def _comment(rule: Rule) -> str:
     return plain(with_marker(rule).encode()[:_LONGEST_COMMENT].decode(errors="ignore"))
 
 
-def _address(option: str, prefix: Prefix) -> tuple[str, ...]:
+def _write_address(option: str, prefix: Prefix) -> tuple[str, ...]:
     return (option, str(prefix)) if prefix.length else ()
 
 
-def _flags(match: FlagMatch) -> tuple[str, ...]:
-    return ("--tcp-flags", _flag_list(match.mask), _flag_list(match.value))
+def _write_flags(match: FlagMatch) -> tuple[str, ...]:
+    return ("--tcp-flags", _spell_flags(match.mask), _spell_flags(match.value))
 
 
-def _flag_list(flags: int) -> str:
+def _spell_flags(flags: int) -> str:
     return ",".join(flag.name for flag in TcpFlag if flag & flags and flag.name) or "NONE"
 
 
@@ -175,11 +175,11 @@ def _ports(ports: tuple[PortRange, ...], one: str, several: str) -> list[tuple[s
     if ports == EVERY_PORT:
         return [()]
     if len(ports) == 1:
-        return [(one, _range(ports[0]))]
-    return [("-m", "multiport", several, ",".join(map(_range, chunk))) for chunk in _chunks(ports)]
+        return [(one, _spell_range(ports[0]))]
+    return [("-m", "multiport", several, ",".join(map(_spell_range, chunk))) for chunk in _split_ports(ports)]
 
 
-def _chunks(ports: tuple[PortRange, ...]) -> Iterator[list[PortRange]]:
+def _split_ports(ports: tuple[PortRange, ...]) -> Iterator[list[PortRange]]:
     chunk: list[PortRange] = []
     taken = 0
     for item in ports:
@@ -192,5 +192,5 @@ def _chunks(ports: tuple[PortRange, ...]) -> Iterator[list[PortRange]]:
     yield chunk
 
 
-def _range(ports: PortRange) -> str:
+def _spell_range(ports: PortRange) -> str:
     return str(ports).replace("-", ":")

@@ -99,23 +99,25 @@ def read_kubernetes(text: str, name: str, options: Options) -> Imported:
         chosen: Sequence[Chosen[_Policy]] = [Chosen(key, policy, None) for key, policy in policies.items()]
     else:
         chosen = choose(policies, options, _A_POLICY)
-    return _read(chosen, name, options, notes)
+    return _read_policies(chosen, name, options, notes)
 
 
 def read_all_kubernetes(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every policy by itself, by its namespace and name."""
     notes = Notes()
     policies = _policies(text, notes)
-    return {key: _read([Chosen(key, policy, None)], name, options, Notes()) for key, policy in policies.items()}
+    return {
+        key: _read_policies([Chosen(key, policy, None)], name, options, Notes()) for key, policy in policies.items()
+    }
 
 
-def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options, notes: Notes) -> Imported:
+def _read_policies(chosen: Sequence[Chosen[_Policy]], file: str, options: Options, notes: Notes) -> Imported:
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     defaults: dict[Direction, Action] = {}
     for direction in Direction:
         about = [one for one in chosen if direction in one.found.directions and one.direction in (None, direction)]
         defaults[direction] = Action.DENY if about else Action.PERMIT
-        clauses = [one.found.document.within(partial(_clauses, one, direction, options)) for one in about]
+        clauses = [one.found.document.within(partial(_make_clauses, one, direction, options)) for one in about]
         assembler.add(list(itertools.chain.from_iterable(clauses)), direction)
         if not about:
             notes.add(f"no policy is about {direction.value}: there everything may pass")
@@ -138,7 +140,7 @@ def _policies(text: str, notes: Notes) -> dict[str, _Policy]:
     return found
 
 
-def _items(document: Node) -> list[Node]:
+def _list_items(document: Node) -> list[Node]:
     if isinstance(document.value, list):
         return document.items()
     kind = document.member("kind")
@@ -148,7 +150,7 @@ def _items(document: Node) -> list[Node]:
 
 
 def _add_policies(found: dict[str, _Policy], document: _Document, root: Node, notes: Notes) -> None:
-    for node in _items(root):
+    for node in _list_items(root):
         _add_policy(found, document, node, notes)
 
 
@@ -174,7 +176,7 @@ def _add_policy(found: dict[str, _Policy], document: _Document, node: Node, note
         raise spec.fault(unknown[0])
     selector = spec.member("podSelector")
     rules = {direction: spec.members(direction.value) for direction in Direction}
-    ids = _ids(metadata, sum(map(len, rules.values())))
+    ids = _read_ids(metadata, sum(map(len, rules.values())))
     split = len(rules[Direction.INGRESS])
     found[key] = _Policy(
         document=document,
@@ -188,7 +190,7 @@ def _add_policy(found: dict[str, _Policy], document: _Document, node: Node, note
     )
 
 
-def _ids(metadata: Node, count: int) -> Sequence[str | None]:
+def _read_ids(metadata: Node, count: int) -> Sequence[str | None]:
     annotations = metadata.member("annotations")
     node = None if annotations is None else annotations.member(IDS)
     ids = node.text().split() if node is not None else []
@@ -209,7 +211,7 @@ def _directions(spec: Node) -> frozenset[Direction]:
     return frozenset(found)
 
 
-def _clauses(policy: Chosen[_Policy], direction: Direction, options: Options) -> Sequence[Clause]:
+def _make_clauses(policy: Chosen[_Policy], direction: Direction, options: Options) -> Sequence[Clause]:
     found: list[Clause] = []
     for number, (rule, identity) in enumerate(policy.found.rules[direction], 1):
         reasons = rule.unknown({"ports", _PEERS[direction]})
@@ -223,14 +225,14 @@ def _clauses(policy: Chosen[_Policy], direction: Direction, options: Options) ->
             line = Clause(Action.PERMIT, (), (), (), number, text, direction.value, identity)
             doubts = tuple(Doubt(number, text, reason) for reason in (*reasons, *unexplained))
             if services:
-                found += by_version(_doubting(line, doubts), services, source, destination)
+                found += by_version(_add_doubts(line, doubts), services, source, destination)
             for axes, reason in unclear:
                 named = (*doubts, Doubt(number, text, reason))
-                found += by_version(_doubting(line, named), [axes], source, destination)
+                found += by_version(_add_doubts(line, named), [axes], source, destination)
     return found
 
 
-def _doubting(line: Clause, doubts: tuple[Doubt, ...]) -> Clause:
+def _add_doubts(line: Clause, doubts: tuple[Doubt, ...]) -> Clause:
     return Clause(line.action, (), (), doubts, line.line, line.text, line.label, line.marker)
 
 
@@ -273,7 +275,7 @@ def _peer(peer: Node, namespace: str, options: Options) -> tuple[Sides, list[str
         if pods is not None or namespaces is not None:
             raise peer.fault("a peer is either a block of addresses or selected by labels")
         unknown += block.unknown({"cidr", "except"})
-        return _block(block), unknown
+        return _read_block(block), unknown
     if pods is None and namespaces is None:
         return EVERYWHERE, unknown or ["a peer that says nothing"]
     home = namespace if namespaces is None else f"namespaces[{_labels(namespaces)}]"
@@ -287,16 +289,16 @@ def _peer(peer: Node, namespace: str, options: Options) -> tuple[Sides, list[str
     ]
 
 
-def _block(block: Node) -> Sides:
+def _read_block(block: Node) -> Sides:
     cidr = block.needed("cidr")
     family = Family.IPV6 if ":" in cidr.text() else Family.IPV4
-    found = cidr.within(partial(_spans, cidr, family))
-    holes = [node.within(partial(_spans, node, family)) for node in block.members("except")]
+    found = cidr.within(partial(_read_spans, cidr, family))
+    holes = [node.within(partial(_read_spans, node, family)) for node in block.members("except")]
     left = spans.minus(found, spans.union(span for hole in holes for span in hole))
     return sides_of((family, span) for span in left)
 
 
-def _spans(node: Node, family: Family) -> Spans:
+def _read_spans(node: Node, family: Family) -> Spans:
     return prefix_spans(node.text(), family)
 
 
@@ -307,11 +309,11 @@ def _labels(selector: Node) -> str:
         raise selector.fault(unknown[0])
     labels = selector.member("matchLabels")
     parts = [] if labels is None else [f"{key}={labels.needed(key).text()}" for key in labels.object()]
-    parts += [_expression(node) for node in selector.members("matchExpressions")]
+    parts += [_read_expression(node) for node in selector.members("matchExpressions")]
     return ",".join(sorted(parts))
 
 
-def _expression(node: Node) -> str:
+def _read_expression(node: Node) -> str:
     unknown = node.unknown({"key", "operator", "values"})
     if unknown:
         raise node.fault(unknown[0])

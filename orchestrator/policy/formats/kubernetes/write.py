@@ -37,7 +37,7 @@ def write_kubernetes(acl: Acl) -> Exported:
     found: dict[Direction, list[tuple[str, Json]]] = {direction: [] for direction in spoken}
     for direction in spoken:
         for rule, boxes in reduce_permits(draft.rules(direction), acl):
-            add_lines(found[direction], _rules(rule, boxes, direction, draft), rule.id)
+            add_lines(found[direction], _write_rules(rule, boxes, direction, draft), rule.id)
             if rule.description:
                 draft.notes.add("a policy has no room for descriptions")
     ids = [identity for direction in spoken for identity, _ in found[direction]]
@@ -57,20 +57,20 @@ def write_kubernetes(acl: Acl) -> Exported:
     return Exported("\n".join(lines) + "\n", tuple(draft.losses), draft.notes.on_rules())
 
 
-def _rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[tuple[str, Json]]:
+def _write_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[tuple[str, Json]]:
     for box in sorted(boxes):
         peers = [{"ipBlock": {"cidr": prefix}} for prefix in far_prefixes(box, direction)]
         services = list(draft.from_port_one(rule, services_of(box, WITH_PORTS)))
         if any(service.protocol not in (None, *WITH_PORTS) for service in services):
             draft.narrower(rule, _PORTED.reason)  # the denies above leave some protocols of it
-        ports = [_port(service) for service in services if service.protocol in WITH_PORTS]
+        ports = [_write_port(service) for service in services if service.protocol in WITH_PORTS]
         if ports:
             yield rule.id, {_PEERS[direction]: peers, "ports": ports}
         elif any(service.protocol is None for service in services):
             yield rule.id, {_PEERS[direction]: peers}
 
 
-def _port(service: Service) -> Json:
+def _write_port(service: Service) -> Json:
     body: Json = {"protocol": _WORDS[service.protocol or 0]}
     if service.low is not None:
         body["port"] = service.low

@@ -73,7 +73,7 @@ class Ruleset:
 
 def ruleset_of(document: object) -> Ruleset:
     """Read the objects. Raises BadInput with a place such as ``nftables[12].rule.expr``."""
-    objects = _object(document, "").get("nftables")
+    objects = _read_object(document, "").get("nftables")
     if not isinstance(objects, list):
         raise BadInput("it is no ruleset of nftables: a list of objects must stand under `nftables`")
     found = Ruleset()
@@ -88,7 +88,7 @@ def ruleset_of(document: object) -> Ruleset:
             continue
         reader = _READERS.get(kind)
         if reader is not None:
-            reader(found, _object(body, f"{place}.{kind}"), f"{place}.{kind}", index + 1)
+            reader(found, _read_object(body, f"{place}.{kind}"), f"{place}.{kind}", index + 1)
         elif kind not in _PASSED_OVER:
             raise BadInput(f"'{shown(kind, _MOST_SHOWN)}' is no object of a ruleset that is known here", place=place)
     return found
@@ -108,7 +108,7 @@ def _forget(found: Ruleset, verb: str, kind: str, body: object, place: str) -> N
         found.sets.clear()
         found.dormant.clear()
     elif kind == "table" and verb in ("delete", "destroy"):
-        gone = _table(_object(body, place), place, "name")
+        gone = _read_table(_read_object(body, place), place, "name")
         found.dormant.discard(gone)
         found.chains = {key: chain for key, chain in found.chains.items() if key[0] != gone}
         found.sets = {key: held for key, held in found.sets.items() if key[0] != gone}
@@ -117,28 +117,28 @@ def _forget(found: Ruleset, verb: str, kind: str, body: object, place: str) -> N
 
 
 def _add_table(found: Ruleset, body: Json, place: str, number: int) -> None:  # noqa: ARG001 - the readers' shape
-    key = _table(body, place, "name")
-    if "dormant" in _words(body.get("flags")):
+    key = _read_table(body, place, "name")
+    if "dormant" in _read_words(body.get("flags")):
         found.dormant.add(key)
 
 
 def _add_chain(found: Ruleset, body: Json, place: str, number: int) -> None:
-    table, name = _table(body, place), _text(body, "name", place)
+    table, name = _read_table(body, place), _read_text(body, "name", place)
     policy = body.get("policy", "accept")
     if policy not in ("accept", "drop"):
         raise BadInput("a policy is accept or drop", place=f"{place}.policy")
     priority = body.get("prio", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise BadInput("a priority is a whole number", place=f"{place}.prio")
-    hook = _text(body, "hook", place) if "hook" in body else None
-    kind = _text(body, "type", place) if "type" in body else ""
+    hook = _read_text(body, "hook", place) if "hook" in body else None
+    kind = _read_text(body, "type", place) if "type" in body else ""
     if (table, name) in found.chains:
         raise BadInput(f"the chain {shown(name, _MOST_SHOWN)} stands twice in the table {table}", place=place)
     found.chains[table, name] = RawChain(table, name, number, hook, kind, priority, str(policy))
 
 
 def _add_rule(found: Ruleset, body: Json, place: str, number: int) -> None:
-    chain = found.chains.get((_table(body, place), _text(body, "chain", place)))
+    chain = found.chains.get((_read_table(body, place), _read_text(body, "chain", place)))
     if chain is None:
         raise BadInput("its chain does not stand before it", place=place)
     if "index" in body or "position" in body:
@@ -151,17 +151,17 @@ def _add_rule(found: Ruleset, body: Json, place: str, number: int) -> None:
 
 
 def _add_set(found: Ruleset, body: Json, place: str, number: int) -> None:  # noqa: ARG001 - the readers' shape
-    flags = _words(body.get("flags"))
+    flags = _read_words(body.get("flags"))
     changes = bool({"dynamic", "timeout"} & flags) or "timeout" in body or not _only_counts(body.get("stmt", []))
-    key = _table(body, place), _text(body, "name", place)
-    found.sets[key] = RawSet(changes, _elements(body, place))
+    key = _read_table(body, place), _read_text(body, "name", place)
+    found.sets[key] = RawSet(changes, _read_elements(body, place))
 
 
 def _add_elements(found: Ruleset, body: Json, place: str, number: int) -> None:  # noqa: ARG001 - the readers' shape
-    holder = found.sets.get((_table(body, place), _text(body, "name", place)))
+    holder = found.sets.get((_read_table(body, place), _read_text(body, "name", place)))
     if holder is None:
         raise BadInput("its set does not stand before it", place=place)
-    holder.elements += _elements(body, place)
+    holder.elements += _read_elements(body, place)
 
 
 _READERS = {
@@ -180,27 +180,27 @@ _PASSED_OVER = frozenset(
 """Objects that decide nothing by themselves."""
 
 
-def _object(value: object, place: str) -> Json:
+def _read_object(value: object, place: str) -> Json:
     if not isinstance(value, dict):
         raise BadInput("an object must stand here", place=place or None)
     return value
 
 
-def _text(body: Json, key: str, place: str) -> str:
+def _read_text(body: Json, key: str, place: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value or len(value) > 256:
         raise BadInput("a name must stand here", place=f"{place}.{key}")
     return value
 
 
-def _table(body: Json, place: str, key: str = "table") -> TableKey:
-    family = _text(body, "family", place)
+def _read_table(body: Json, place: str, key: str = "table") -> TableKey:
+    family = _read_text(body, "family", place)
     if family not in FAMILIES:
         raise BadInput(f"'{shown(family, _MOST_SHOWN)}' is no family of tables", place=f"{place}.family")
-    return TableKey(family, _text(body, key, place))
+    return TableKey(family, _read_text(body, key, place))
 
 
-def _elements(body: Json, place: str) -> list[object]:
+def _read_elements(body: Json, place: str) -> list[object]:
     elements = body.get("elem", [])
     if not isinstance(elements, list):
         raise BadInput("the elements of a set are a list", place=f"{place}.elem")
@@ -214,6 +214,6 @@ def _only_counts(statements: object) -> bool:
     )
 
 
-def _words(value: object) -> frozenset[str]:
+def _read_words(value: object) -> frozenset[str]:
     words = value if isinstance(value, list) else [value]
     return frozenset(word for word in words if isinstance(word, str))

@@ -97,7 +97,7 @@ class _Rule:
 
     def __init__(self, rule: RawRule, chain: RawChain, draft: Draft, scope: Scope) -> None:
         self._number = rule.number
-        self._text = shown(f"{chain.table} {chain.name}: {_text_of(rule.statements)}")
+        self._text = shown(f"{chain.table} {chain.name}: {_write_statements(rule.statements)}")
         self._marker, self._description = marker_in(plain(rule.comment))
         self._table = chain.table
         self._draft = draft
@@ -114,11 +114,11 @@ class _Rule:
         if self._outcomes is not None:
             raise BadInput("nothing can follow a verdict", place=place)
         if kind == "match":
-            self._narrow(self._draft, body)
+            self._narrow_draft(self._draft, body)
         elif kind == "vmap":
             self._outcomes = self._map(body, place)
         elif kind in _VERDICTS or kind in ("jump", "goto"):
-            self._outcomes = [(self._draft, self._verdict(kind, body, place))]
+            self._outcomes = [(self._draft, self._read_verdict(kind, body, place))]
         elif kind == "log":
             self._logs = True
         elif kind == "xt":
@@ -140,15 +140,15 @@ class _Rule:
         if self._has_extension and self._outcomes is None:  # which may be a target: older versions do not say
             self._decide_openly("xt")
         for draft, verdict in self._outcomes or [(self._draft, Verdict(""))]:
-            match = self._match(draft)
+            match = self._make_match(draft)
             if not match.boxes and not match.hidden:
                 continue
             if self._logs:
-                yield self._line(match, Verdict("LOG"))
+                yield self._make_line(match, Verdict("LOG"))
             if verdict.target:
-                yield self._line(match, verdict)
+                yield self._make_line(match, verdict)
 
-    def _narrow(self, draft: Draft, body: object) -> None:
+    def _narrow_draft(self, draft: Draft, body: object) -> None:
         try:
             read_match(draft, body, self._scope)
         except BadInput as error:
@@ -175,10 +175,10 @@ class _Rule:
             self._draft.reasons.append(_UNSEEN["xt"])
             self._has_extension |= kind != "match"
 
-    def _line(self, match: Match, verdict: Verdict) -> Line:
+    def _make_line(self, match: Match, verdict: Verdict) -> Line:
         return Line(self._number, self._text, match, verdict.target, verdict.goto, self._marker, self._description)
 
-    def _match(self, draft: Draft) -> Match:
+    def _make_match(self, draft: Draft) -> Match:
         boxes, hidden = boxes_of_draft(draft)
         return Match(
             boxes=boxes,
@@ -187,7 +187,7 @@ class _Rule:
             doubts=tuple(Doubt(self._number, self._text, reason) for reason in dict.fromkeys(draft.reasons)),
         )
 
-    def _verdict(self, kind: str, body: object, place: str) -> Verdict:
+    def _read_verdict(self, kind: str, body: object, place: str) -> Verdict:
         if kind in _VERDICTS:
             return Verdict(_VERDICTS[kind])
         target = body.get("target") if isinstance(body, dict) else None
@@ -210,26 +210,26 @@ class _Rule:
             kind, verdict = single(element[1], place)
             if kind not in _VERDICTS and kind not in ("jump", "goto"):
                 raise BadInput(f"'{kind[:40]}' is no verdict", place=place)
-            pairs.append((element[0], self._verdict(kind, verdict, place)))
+            pairs.append((element[0], self._read_verdict(kind, verdict, place)))
         try:
-            return list(self._of_pairs(key, [(value_of(value), verdict) for value, verdict in pairs]))
+            return list(self._read_pairs(key, [(value_of(value), verdict) for value, verdict in pairs]))
         except BadInput as error:  # any of the verdicts, or none
             self._draft.reasons.append(error.reason)
             return [(self._draft, Verdict("vmap"))]
 
-    def _of_pairs(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
+    def _read_pairs(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
         kind, inner = single(key, "vmap.key")
         if is_state(key):
             for verdict in dict.fromkeys(verdict for _, verdict in pairs):  # states of one verdict are one line
-                yield self._in_states([value for value, other in pairs if other == verdict]), verdict
+                yield self._narrow_to_states([value for value, other in pairs if other == verdict]), verdict
             return
         if interface_of(key) is not None:
-            yield from self._by_interface(key, pairs)
+            yield from self._split_by_interface(key, pairs)
             return
         if kind == "concat":
             axes = combinations(self._draft, inner, [value for value, _ in pairs])
             for chosen, (_, verdict) in zip(axes, pairs, strict=True):
-                draft = self._copy()
+                draft = self._copy_draft()
                 draft.either.append((chosen,))
                 yield draft, verdict
             return
@@ -238,27 +238,27 @@ class _Rule:
         named = [None if value == "*" else self._scope.spans(value, found.number) for value, _ in pairs]
         rest: Spans = spans.minus(universe, spans.union(span for one in named if one is not None for span in one))
         for wanted, (_, verdict) in zip(named, pairs, strict=True):
-            draft = self._copy()
+            draft = self._copy_draft()
             narrow_field(draft, found, spans.intersect(universe, rest if wanted is None else wanted))
             yield draft, verdict
 
-    def _by_interface(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
+    def _split_by_interface(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
         named = [value for value, _ in pairs if value != "*"]
         for value, verdict in pairs:
-            draft = self._copy()
+            draft = self._copy_draft()
             op, right = ("!=", {"set": named}) if value == "*" else ("==", value)
-            self._narrow(draft, {"op": op, "left": key, "right": right})
+            self._narrow_draft(draft, {"op": op, "left": key, "right": right})
             yield draft, verdict
 
-    def _in_states(self, values: list[object]) -> Draft:
+    def _narrow_to_states(self, values: list[object]) -> Draft:
         words = [word.upper() if isinstance(word, str) else "" for word in values]
         if not STATES.issuperset(words):
             raise BadInput("a connection state that is not known here")
-        draft = self._copy()
+        draft = self._copy_draft()
         narrow_states(draft, frozenset(words))
         return draft
 
-    def _copy(self) -> Draft:
+    def _copy_draft(self) -> Draft:
         draft = copy.copy(self._draft)
         draft.axes, draft.either, draft.reasons = dict(draft.axes), list(draft.either), list(draft.reasons)
         return draft
@@ -275,7 +275,7 @@ def _changes_nothing_seen(body: object) -> bool:
     return kind in ("meta", "ct", "tcp option")
 
 
-def _text_of(statements: object) -> str:
+def _write_statements(statements: object) -> str:
     try:
         return json.dumps(statements, ensure_ascii=False)
     except RecursionError:

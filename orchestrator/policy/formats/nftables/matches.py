@@ -62,7 +62,7 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
     elif left in (OFFSET_IPV4, OFFSET_IPV6):
         _fragments(draft, left == OFFSET_IPV4, op, right)
     elif is_state(left):
-        _states(draft, op, right, scope)
+        _narrow_to_states(draft, op, right, scope)
     elif (way := interface_of(left)) is not None:
         _interface(draft, way, op, right, scope)
     elif kind == "concat":
@@ -73,7 +73,7 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
     elif kind == "&":
         _masked_match(draft, inner, op, right)
     else:
-        _field(draft, field_of(left, draft), op, right, scope)
+        _narrow_field(draft, field_of(left, draft), op, right, scope)
 
 
 def is_state(left: object) -> bool:
@@ -96,10 +96,10 @@ def combinations(draft: Draft, fields: object, elements: Sequence[object]) -> li
     found = [field_of(left, draft) for left in fields]
     if any(one.axis == VERSION for one in found):
         raise BadInput("the IP version cannot be looked at in a combination")
-    return [_combination(found, value_of(element)) for element in elements]
+    return [_read_combination(found, value_of(element)) for element in elements]
 
 
-def _combination(fields: Sequence[Field], value: object) -> Axes:
+def _read_combination(fields: Sequence[Field], value: object) -> Axes:
     parts = value.get("concat") if isinstance(value, dict) else None
     if not isinstance(parts, list) or len(parts) != len(fields):
         raise BadInput("a combination has one value for each field")
@@ -110,13 +110,13 @@ def _combination(fields: Sequence[Field], value: object) -> Axes:
     return axes.axes
 
 
-def _field(draft: Draft, found: Field, op: object, right: object, scope: Scope) -> None:
+def _narrow_field(draft: Draft, found: Field, op: object, right: object, scope: Scope) -> None:
     if found.axis == "tcp_flags" and scope.elements(right) is None:
         narrow_flags(draft, str(op)[:10], right)
         return
     universe = (Span(0, 255),) if found.axis == VERSION else universe_of(found.axis, draft.family)
     if op in _ORDERS:
-        wanted = _ordered_spans(str(op), found.number(right), universe)
+        wanted = _make_ordered_spans(str(op), found.number(right), universe)
     elif op in ("==", "!="):
         named = scope.spans(right, found.number)
         wanted = spans.intersect(universe, named) if op == "==" else spans.minus(universe, named)
@@ -125,7 +125,7 @@ def _field(draft: Draft, found: Field, op: object, right: object, scope: Scope) 
     narrow_field(draft, found, wanted)
 
 
-def _ordered_spans(op: str, bound: int, universe: Spans) -> Spans:
+def _make_ordered_spans(op: str, bound: int, universe: Spans) -> Spans:
     low, high = universe[0]
     if op[0] == "<":
         high = min(high, bound - (op == "<"))
@@ -176,7 +176,7 @@ def _interface(draft: Draft, key: str, op: object, right: object, scope: Scope) 
     draft.narrow_interface(known, map(str, names), "*", negated=op == "!=")
 
 
-def _states(draft: Draft, op: object, right: object, scope: Scope) -> None:
+def _narrow_to_states(draft: Draft, op: object, right: object, scope: Scope) -> None:
     elements = scope.elements(right)
     words = elements if elements is not None else right if isinstance(right, list) else [right]
     named = frozenset(word.upper() if isinstance(word, str) else "" for word in map(value_of, words))

@@ -54,7 +54,7 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
             if not own:
                 notes.add(f"no chain for {direction.value} sees IPv{family.value}: it is denied here")
                 continue
-            notes.add(f"{direction.value} of IPv{family.value} is {', '.join(map(_title, own))}")
+            notes.add(f"{direction.value} of IPv{family.value} is {', '.join(map(_name_chain, own))}")
             followed = [chains[family][chain_name(base.table, base.name)] for base in own]
             try:
                 clauses = follow(chains[family], followed, family, notes, stateless=options.stateless)
@@ -113,15 +113,17 @@ def _usual(active: Bases, chains: Chains, notes: Notes) -> Mapping[Direction, Ba
     The hook forward is ingress, or input where only that one decides about anything; output is egress.
     """
     at = {
-        hook: [one for one in active if one.hook == hook and _filters(one)] for hook in ("forward", "input", "output")
+        hook: [one for one in active if one.hook == hook and _is_filter(one)] for hook in ("forward", "input", "output")
     }
     candidates = [at[hook] for hook in ("forward", "input") if at[hook]]
-    deciding = [bases for bases in candidates if any(_decides(base, chains) for base in bases)]
+    deciding = [bases for bases in candidates if any(_has_decision(base, chains) for base in bases)]
     chosen: dict[Direction, Bases] = {}
     if candidates:
         chosen[Direction.INGRESS] = (deciding or candidates)[0]
         for other in deciding[1:]:
-            notes.add(f"the hook {other[0].hook} ({', '.join(map(_title, other))}) is left out: choose it with --chain")
+            notes.add(
+                f"the hook {other[0].hook} ({', '.join(map(_name_chain, other))}) is left out: choose it with --chain"
+            )
     if at["output"]:
         chosen[Direction.EGRESS] = at["output"]
     if not chosen:
@@ -134,36 +136,40 @@ def _named_chains(active: Bases, wanted: tuple[str, ...]) -> Mapping[Direction, 
     chosen: dict[Direction, list[RawChain]] = {}
     for text in wanted:
         name, direction = name_and_direction(text)
-        found = [chain for chain in active if name in (chain.name, _title(chain)) and chain.table.family in _FILTERS]
+        found = [
+            chain for chain in active if name in (chain.name, _name_chain(chain)) and chain.table.family in _FILTERS
+        ]
         if not found:
-            raise BadInput(f"there is no chain {shown(name, 80)}; there are {shown(', '.join(map(_title, active)))}")
+            raise BadInput(
+                f"there is no chain {shown(name, 80)}; there are {shown(', '.join(map(_name_chain, active)))}"
+            )
         usual = Direction.EGRESS if found[0].hook == "output" else Direction.INGRESS
         bases = chosen.setdefault(direction or usual, [])
         bases += [chain for chain in found if chain not in bases]
         if len(bases) > 1 and not all(base.hook == bases[0].hook and base.hook for base in bases):
-            raise BadInput(f"{', '.join(map(_title, bases))} are not chains of one hook: name one")
+            raise BadInput(f"{', '.join(map(_name_chain, bases))} are not chains of one hook: name one")
     return chosen
 
 
 def _elsewhere(file: str, active: Bases, chains: Chains) -> Iterator[Loss]:
     """Drops at other hooks: they permit nothing, but what they deny is not carried over."""
     for base in active:
-        if base.hook is None or (_filters(base) and base.hook in _HOOKS):
+        if base.hook is None or (_is_filter(base) and base.hook in _HOOKS):
             continue
         followed = [found[key] for found in chains.values() if (key := chain_name(base.table, base.name)) in found]
         if any(one.policy == "DROP" or drops(chains[family], one) for family in Family for one in followed):
             reason = f"a drop at the hook {base.hook} is not carried over"
-            yield Loss(file, base.number, shown(_title(base)), reason, Effect.REFUSED)
+            yield Loss(file, base.number, shown(_name_chain(base)), reason, Effect.REFUSED)
 
 
-def _filters(base: RawChain) -> bool:
+def _is_filter(base: RawChain) -> bool:
     return base.kind != "nat" and base.table.family in _FILTERS
 
 
-def _decides(base: RawChain, chains: Chains) -> bool:
+def _has_decision(base: RawChain, chains: Chains) -> bool:
     key = chain_name(base.table, base.name)
     return any(key in found and decides(found, found[key]) for found in chains.values())
 
 
-def _title(chain: RawChain) -> str:
+def _name_chain(chain: RawChain) -> str:
     return f"{chain.table} {chain.name}"

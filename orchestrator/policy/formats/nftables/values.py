@@ -86,12 +86,12 @@ class Scope:
         """A value, a range, a prefix or a set of these. Raises BadInput or TooLarge."""
         elements = self.elements(value)
         if elements is None:
-            return (_span(value, number),)
+            return (_read_span(value, number),)
         if not isinstance(value, str):
-            return spans.union(_span(value_of(element), number) for element in elements)
+            return spans.union(_read_span(value_of(element), number) for element in elements)
         key = (value, number)
         if key not in self.known:
-            self.known[key] = spans.union(_span(value_of(element), number) for element in elements)
+            self.known[key] = spans.union(_read_span(value_of(element), number) for element in elements)
         return self.known[key]
 
     def _find_set(self, name: str) -> RawSet:
@@ -118,7 +118,7 @@ def value_of(element: object) -> object:
     return element
 
 
-def _span(value: object, number: Number) -> Span:
+def _read_span(value: object, number: Number) -> Span:
     if isinstance(value, dict) and len(value) == 1:
         kind, body = next(iter(value.items()))
         if kind == "range" and isinstance(body, list) and len(body) == 2:
@@ -127,12 +127,12 @@ def _span(value: object, number: Number) -> Span:
                 raise BadInput("a range ends before it begins")
             return Span(low, high)
         if kind == "prefix" and isinstance(body, dict):
-            return _prefix(body, number)
+            return _read_prefix(body, number)
     low = number(value)
     return Span(low, low)
 
 
-def _prefix(body: Mapping[str, object], number: Number) -> Span:
+def _read_prefix(body: Mapping[str, object], number: Number) -> Span:
     address = number(body.get("addr"))
     bits = (Family.IPV6 if ":" in str(body.get("addr")) else Family.IPV4).bits
     length = body.get("len")
@@ -159,12 +159,14 @@ def port(value: object) -> int:
     """Reads a port."""
     if isinstance(value, str) and len(value) <= 40:
         return port_number(value, 6)
-    return _whole(value, HIGHEST_PORT, "a port")
+    return _read_number(value, HIGHEST_PORT, "a port")
 
 
 def protocol(value: object) -> int:
     """Reads a protocol."""
-    return parse_protocol(value) if isinstance(value, str) and len(value) <= 40 else _whole(value, 255, "a protocol")
+    return (
+        parse_protocol(value) if isinstance(value, str) and len(value) <= 40 else _read_number(value, 255, "a protocol")
+    )
 
 
 def flag_byte(value: object) -> int:
@@ -178,27 +180,27 @@ def flag_byte(value: object) -> int:
         if isinstance(one, list):
             waiting += one
         else:
-            flags |= _flag(one)
+            flags |= _read_flag(one)
     return flags
 
 
-def _flag(value: object) -> int:
+def _read_flag(value: object) -> int:
     found = TCP_FLAGS.get(value) if isinstance(value, str) else None
-    return _whole(value, 255, "a TCP flag") if found is None else found
+    return _read_number(value, 255, "a TCP flag") if found is None else found
 
 
-def _named_byte(names: Mapping[str, int], what: str) -> Number:
+def _make_byte_reader(names: Mapping[str, int], what: str) -> Number:
     def read(value: object) -> int:
         found = names.get(value) if isinstance(value, str) else None
-        return _whole(value, 255, what) if found is None else found
+        return _read_number(value, 255, what) if found is None else found
 
     return read
 
 
-icmp_type = _named_byte(_ICMP_TYPES, "an ICMP type")
-icmp_code = _named_byte(_ICMP_CODES, "an ICMP code")
-icmpv6_type = _named_byte(_ICMPV6_TYPES, "an ICMPv6 type")
-icmpv6_code = _named_byte(_ICMPV6_CODES, "an ICMPv6 code")
+icmp_type = _make_byte_reader(_ICMP_TYPES, "an ICMP type")
+icmp_code = _make_byte_reader(_ICMP_CODES, "an ICMP code")
+icmpv6_type = _make_byte_reader(_ICMPV6_TYPES, "an ICMPv6 type")
+icmpv6_code = _make_byte_reader(_ICMPV6_CODES, "an ICMPv6 code")
 
 
 def version(value: object) -> int:
@@ -212,7 +214,7 @@ def version(value: object) -> int:
     return found
 
 
-def _whole(value: object, highest: int, what: str) -> int:
+def _read_number(value: object, highest: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
         raise BadInput(f"{quote_value(value)} is not {what} that is known here")
     return value

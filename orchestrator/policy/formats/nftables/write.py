@@ -69,16 +69,16 @@ class _Writer(ListWriter):
             limits = (EXPIRES, _HIDDEN) if Family.IPV6 in families else (EXPIRES,)
             kept = tailor_rule(rule, number, limits, self.losses, "nftables")
             if kept is not None:
-                self._note(kept, number)
-                add_lines(rules, self._lines_of(kept, sorted(families)), f"rules[{number - 1}]")
+                self._note_losses(kept, number)
+                add_lines(rules, self._write_rule(kept, sorted(families)), f"rules[{number - 1}]")
         commands = [
             {"metainfo": {"json_schema_version": 1}},
             {"add": {"table": TABLE}},
             {"delete": {"table": TABLE}},
             {"add": {"table": TABLE}},
-            *({"add": {"chain": self._chain(direction)}} for direction in Direction if self._decides(direction)),
+            *({"add": {"chain": self._write_chain(direction)}} for direction in Direction if self._decides(direction)),
         ]
-        lines = ",\n".join([*map(_text, commands), *rules])
+        lines = ",\n".join([*map(_write_text, commands), *rules])
         return Exported(f'{{"nftables": [\n{lines}\n]}}\n', tuple(self.losses), self.notes.on_rules())
 
     def _decides(self, direction: Direction) -> bool:
@@ -89,37 +89,40 @@ class _Writer(ListWriter):
         ruled = any(rule.direction is direction for rule in self.acl.rules)
         return ruled or direction is Direction.INGRESS or self.acl.default(direction) is Action.DENY
 
-    def _chain(self, direction: Direction) -> dict[str, object]:
+    def _write_chain(self, direction: Direction) -> dict[str, object]:
         name = CHAINS[direction]
         policy = _VERDICTS[self.acl.default(direction)]
         place = {"family": TABLE["family"], "table": TABLE["name"], "name": name}
         return {**place, "type": "filter", "hook": name, "prio": 0, "policy": policy}
 
-    def _note(self, rule: Rule, number: int) -> None:
+    def _note_losses(self, rule: Rule, number: int) -> None:
         if rule.source.groups or rule.destination.groups:
             self.notes.add("address groups are written out as their prefixes", number)
         note_unwritten(rule, number, self.notes)
         if _comment(rule) != with_marker(rule):
             self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
 
-    def _lines_of(self, rule: Rule, families: list[Family]) -> Iterator[str]:
+    def _write_rule(self, rule: Rule, families: list[Family]) -> Iterator[str]:
         for family in families:
-            statements = [*self._addresses(rule, family), *_transport(rule, family)]
+            statements = [*self._write_addresses(rule, family), *_transport(rule, family)]
             if rule.log:
                 statements.append({"log": None})
             statements.append({_VERDICTS[rule.action]: None})
             place = {"family": TABLE["family"], "table": TABLE["name"], "chain": CHAINS[rule.direction]}
-            yield _text({"add": {"rule": {**place, "comment": _comment(rule), "expr": statements}}})
+            yield _write_text({"add": {"rule": {**place, "comment": _comment(rule), "expr": statements}}})
 
-    def _addresses(self, rule: Rule, family: Family) -> Iterator[Statement]:
+    def _write_addresses(self, rule: Rule, family: Family) -> Iterator[Statement]:
         named = False
         for side, key in ((rule.source, "saddr"), (rule.destination, "daddr")):
             prefixes = self._prefixes(side, family)
             if prefixes is not None:
                 named = True
-                yield _equal(_payload(_HEADERS[family], key), _several([_prefix(prefix) for prefix in prefixes]))
+                yield _write_equal(
+                    _write_payload(_HEADERS[family], key),
+                    _write_several([_write_prefix(prefix) for prefix in prefixes]),
+                )
         if not named:
-            yield _equal({"meta": {"key": "nfproto"}}, _VERSIONS[family])
+            yield _write_equal({"meta": {"key": "nfproto"}}, _VERSIONS[family])
 
     def _prefixes(self, side: Addresses, family: Family) -> tuple[Prefix, ...] | None:
         """The prefixes to name, disjoint; None for all addresses."""
@@ -132,14 +135,14 @@ def _transport(rule: Rule, family: Family) -> Iterator[Statement]:
     header = _PROTOCOLS.get(rule.protocol) if rule.protocol is not None else None
     if rule.fragments or (family is Family.IPV6 and rule.protocol == IPV6_FRAGMENT):
         if rule.protocol is not None and family is Family.IPV4:
-            yield _equal({"meta": {"key": "l4proto"}}, header or rule.protocol)
-        yield _match("!=", OFFSET_IPV4 if family is Family.IPV4 else OFFSET_IPV6, 0)
+            yield _write_equal({"meta": {"key": "l4proto"}}, header or rule.protocol)
+        yield _write_match("!=", OFFSET_IPV4 if family is Family.IPV4 else OFFSET_IPV6, 0)
     elif rule.protocol is not None and (header is None or not rule.looks_past_the_ip_header):
-        yield _equal({"meta": {"key": "l4proto"}}, _l4proto(rule.protocol))
+        yield _write_equal({"meta": {"key": "l4proto"}}, _write_l4proto(rule.protocol))
         if family is Family.IPV6 and (header is not None or rule.action is Action.PERMIT):
-            yield _match(">=", TRANSPORT_HEADER, 0)
+            yield _write_match(">=", TRANSPORT_HEADER, 0)
     elif header is not None:
-        yield _match(">=", TRANSPORT_HEADER, 0)
+        yield _write_match(">=", TRANSPORT_HEADER, 0)
         yield from _fields(rule, header)
 
 
@@ -147,41 +150,41 @@ def _fields(rule: Rule, header: str) -> Iterator[Statement]:
     """Ports, flags, types and codes: what only whole packets and first fragments have."""
     for ports, key in ((rule.source_ports, "sport"), (rule.destination_ports, "dport")):
         if ports != EVERY_PORT:
-            yield _equal(_payload(header, key), _several([_port(item) for item in ports]))
+            yield _write_equal(_write_payload(header, key), _write_several([_write_port(item) for item in ports]))
     for number, key in zip(rule.icmp, ("type", "code"), strict=False):
-        yield _equal(_payload(header, key), number)
+        yield _write_equal(_write_payload(header, key), number)
     if rule.established:
-        yield _match("in", _payload(header, "flags"), _ANY_FLAG_OF_ESTABLISHED)
+        yield _write_match("in", _write_payload(header, "flags"), _ANY_FLAG_OF_ESTABLISHED)
     elif rule.tcp_flags is not None:
-        yield _equal({"&": [_payload(header, "flags"), rule.tcp_flags.mask]}, rule.tcp_flags.value)
+        yield _write_equal({"&": [_write_payload(header, "flags"), rule.tcp_flags.mask]}, rule.tcp_flags.value)
 
 
-def _l4proto(protocol: int) -> object:
+def _write_l4proto(protocol: int) -> object:
     return "ipv6-icmp" if protocol == ICMPV6 else _PROTOCOLS.get(protocol, protocol)
 
 
-def _match(op: str, left: object, right: object) -> Statement:
+def _write_match(op: str, left: object, right: object) -> Statement:
     return {"match": {"op": op, "left": left, "right": right}}
 
 
-def _equal(left: object, right: object) -> Statement:
-    return _match("==", left, right)
+def _write_equal(left: object, right: object) -> Statement:
+    return _write_match("==", left, right)
 
 
-def _payload(protocol: str, key: str) -> Statement:
+def _write_payload(protocol: str, key: str) -> Statement:
     return {"payload": {"protocol": protocol, "field": key}}
 
 
-def _several(items: list[object]) -> object:
+def _write_several(items: list[object]) -> object:
     return items[0] if len(items) == 1 else {"set": items}
 
 
-def _prefix(prefix: Prefix) -> object:
+def _write_prefix(prefix: Prefix) -> object:
     address = format_address(prefix.family, prefix.network)
     return address if prefix.length == prefix.family.bits else {"prefix": {"addr": address, "len": prefix.length}}
 
 
-def _port(ports: PortRange) -> object:
+def _write_port(ports: PortRange) -> object:
     return ports.low if ports.low == ports.high else {"range": [ports.low, ports.high]}
 
 
@@ -190,5 +193,5 @@ def _comment(rule: Rule) -> str:
     return plain(with_marker(rule).encode()[:_LONGEST_COMMENT].decode(errors="ignore"))
 
 
-def _text(command: object) -> str:
+def _write_text(command: object) -> str:
     return json.dumps(command, ensure_ascii=False)

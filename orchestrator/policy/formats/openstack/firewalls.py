@@ -63,18 +63,18 @@ def read_firewalls(text: str, name: str, options: Options) -> Imported:
     Raises BadInput with a path as the place.
     """
     document = Node(load_json(text))
-    policies = _policies(document)
+    policies = _list_policies(document)
     if not options.lists and len(policies) == 2 and _of_one_group(document, policies):
         chosen: Sequence[Chosen[_Policy]] = [Chosen(key, found, None) for key, found in policies.items()]
     else:
         chosen = choose(policies, options, _A_POLICY)
-    return _read(chosen, name, options)
+    return _read_policies(chosen, name, options)
 
 
 def read_all_firewalls(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every policy by itself, by its name."""
-    found = _policies(Node(load_json(text)))
-    return {key: _read([Chosen(key, policy, None)], name, options) for key, policy in found.items()}
+    found = _list_policies(Node(load_json(text)))
+    return {key: _read_policies([Chosen(key, policy, None)], name, options) for key, policy in found.items()}
 
 
 def _of_one_group(document: Node, policies: Mapping[str, _Policy]) -> bool:
@@ -83,7 +83,7 @@ def _of_one_group(document: Node, policies: Mapping[str, _Policy]) -> bool:
     return len(document.members("firewall_groups")) == 1 and sorted(map(str, directions)) == sorted(map(str, Direction))
 
 
-def _policies(document: Node) -> dict[str, _Policy]:
+def _list_policies(document: Node) -> dict[str, _Policy]:
     if isinstance(document.value, list):
         return {"-": _Policy(_in_order(document.items()), frozenset())}
     nodes = document.members("firewall_policies")
@@ -147,7 +147,7 @@ def _directions(document: Node, policies: Sequence[Node]) -> Mapping[str, frozen
     return found
 
 
-def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imported:
+def _read_policies(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     taken: dict[Direction, Chosen[_Policy]] = {}
@@ -159,7 +159,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imp
     for direction in Direction:
         if direction in taken:
             notes.add(f"{direction.value} is the policy {taken[direction].name}")
-            assembler.add(list(_clauses(taken[direction], notes)), direction)
+            assembler.add(list(_make_clauses(taken[direction], notes)), direction)
     notes.add("FWaaS tracks connections: replies need the domain's return traffic or rules of their own")
     in_use = any(one.found.directions for one in chosen)
     if Direction.EGRESS not in taken:
@@ -169,7 +169,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imp
     return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken_notes())
 
 
-def _clauses(policy: Chosen[_Policy], notes: Notes) -> Iterator[Clause]:
+def _make_clauses(policy: Chosen[_Policy], notes: Notes) -> Iterator[Clause]:
     for number, rule in enumerate(policy.found.rules, 1):
         enabled = rule.member("enabled", "is_enabled")
         if enabled is not None and not enabled.truth():
@@ -180,10 +180,10 @@ def _clauses(policy: Chosen[_Policy], notes: Notes) -> Iterator[Clause]:
             raise action.fault("an action is allow, deny or reject")
         if action.value == "reject":
             notes.add("reject becomes deny: nothing is sent back", number)
-        yield from _clause(rule, number, policy.name)
+        yield from _read_clause(rule, number, policy.name)
 
 
-def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
+def _read_clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
     version = rule.member("ip_version")
     if version is not None and version.number(4, 6) == 5:
         raise version.fault("an IP version is 4 or 6")
@@ -193,7 +193,7 @@ def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
         named = rule.member(key)
         if named is not None:
             reasons.append(f"the addresses of the firewall group {named.shown()} are not in the text")
-    service = rule.within(lambda: _service(rule, family))
+    service = rule.within(lambda: _read_service(rule, family))
     if protocol_of(rule.member("protocol"), family) == 0:
         reasons.append(EVERY_OR_ZERO)
     described = rule.member("description")
@@ -212,17 +212,17 @@ def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
         marker=marker,
         description=description,
     )
-    return by_version(line, [service], _side(rule, "source", family), _side(rule, "destination", family))
+    return by_version(line, [service], _read_side(rule, "source", family), _read_side(rule, "destination", family))
 
 
-def _side(rule: Node, side: str, family: Family) -> Sides:
+def _read_side(rule: Node, side: str, family: Family) -> Sides:
     node = rule.member(f"{side}_ip_address")
     if node is None:
         return {family: ALL_ADDRESSES[family]}
     return sides_of((family, span) for span in node.within(lambda: prefix_spans(node.text(), family)))
 
 
-def _service(rule: Node, family: Family) -> Axes:
+def _read_service(rule: Node, family: Family) -> Axes:
     number = protocol_of(rule.member("protocol"), family)
     axes: Axes = {"protocols": 1 << number} if number else {}
     for side in ("source", "destination"):

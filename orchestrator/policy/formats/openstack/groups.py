@@ -70,14 +70,18 @@ def read_security_groups(text: str, name: str, options: Options) -> Imported:
     Raises BadInput with a path as the place.
     """
     document = Node(load_json(text))
-    return _read(choose(_groups(document), options, _A_GROUP), _known_addresses(document, options), name, options)
+    return _read_groups(
+        choose(_groups(document), options, _A_GROUP), _known_addresses(document, options), name, options
+    )
 
 
 def read_all_security_groups(text: str, name: str, options: Options) -> Mapping[str, Imported]:
     """Read every group by itself, by its name."""
     document = Node(load_json(text))
     known = _known_addresses(document, options)
-    return {key: _read([Chosen(key, found, None)], known, name, options) for key, found in _groups(document).items()}
+    return {
+        key: _read_groups([Chosen(key, found, None)], known, name, options) for key, found in _groups(document).items()
+    }
 
 
 def _groups(document: Node) -> dict[str, _Group]:
@@ -130,7 +134,7 @@ def _known_addresses(document: Node, options: Options) -> Mapping[str, Sides]:
     known = {name: sides_of_prefixes(prefixes) for name, prefixes in options.addresses.items()}
     groups = document.members("address_groups") if isinstance(document.value, dict) else []
     for group in groups:
-        prefixes = [member.within(partial(_block, member)) for member in group.members("addresses")]
+        prefixes = [member.within(partial(_read_block, member)) for member in group.members("addresses")]
         for key in ("id", "name"):
             named = group.member(key)
             if named is not None:
@@ -138,7 +142,7 @@ def _known_addresses(document: Node, options: Options) -> Mapping[str, Sides]:
     return known
 
 
-def _block(node: Node) -> Prefix:
+def _read_block(node: Node) -> Prefix:
     text = node.text()
     family = Family.IPV6 if ":" in text else Family.IPV4
     (span,) = prefix_spans(text, family)
@@ -146,14 +150,14 @@ def _block(node: Node) -> Prefix:
     return Prefix(family, span.low, family.bits - size.bit_length() + 1)
 
 
-def _read(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: str, options: Options) -> Imported:
+def _read_groups(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:
         clauses: list[Clause] = []
         for one in chosen:
             if one.direction in (None, direction):
-                clauses += _clauses(one, direction, known)
+                clauses += _make_clauses(one, direction, known)
         assembler.add(clauses, direction)
     notes.add(f"read is what these groups permit together: {', '.join(one.name for one in chosen)}")
     if any(one.found.stateful for one in chosen):
@@ -165,14 +169,14 @@ def _read(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: st
     return Imported(acl, assembler.losses(), notes.taken_notes())
 
 
-def _clauses(group: Chosen[_Group], direction: Direction, known: Mapping[str, Sides]) -> Iterator[Clause]:
+def _make_clauses(group: Chosen[_Group], direction: Direction, known: Mapping[str, Sides]) -> Iterator[Clause]:
     for number, rule in enumerate(group.found.rules, 1):
         says = rule.needed("direction").text()
         if says not in ("ingress", "egress"):
             raise rule.needed("direction").fault("a direction is ingress or egress")
         if says != direction.value:
             continue
-        family = _family(rule)
+        family = _read_family(rule)
         reasons = rule.unknown(_READ | _SAYS_NOTHING)
         far, unexplained = _far(rule, family, known)
         service, unseen = rule.within(partial(_service, rule, family))
@@ -186,7 +190,7 @@ def _clauses(group: Chosen[_Group], direction: Direction, known: Mapping[str, Si
         yield from by_version(line, [service], source, destination)
 
 
-def _family(rule: Node) -> Family:
+def _read_family(rule: Node) -> Family:
     node = rule.member("ethertype", "ether_type")
     text = "IPv4" if node is None else node.text()
     found = next((family for family, name in ETHERTYPES.items() if name.lower() == text.lower()), None)
@@ -230,7 +234,7 @@ def _service(rule: Node, family: Family) -> tuple[Axes, list[str]]:
         return {}, [EVERY_OR_ZERO]
     axes: Axes = {"protocols": 1 << number}
     if number in (ICMP, ICMPV6):
-        return axes | _icmp(low, high), []
+        return axes | _match_icmp(low, high), []
     if low is None and high is None:
         return axes, []
     if low is None or high is None or low > high:
@@ -239,14 +243,14 @@ def _service(rule: Node, family: Family) -> tuple[Axes, list[str]]:
         return axes, [_ONLY_PORTS]
     if number not in WITH_PORTS:
         raise BadInput(_ONLY_PORTS)
-    return (axes if (low, high) == (0, HIGHEST_PORT) else axes | _ports(low, high)), []
+    return (axes if (low, high) == (0, HIGHEST_PORT) else axes | _match_ports(low, high)), []
 
 
-def _ports(low: int, high: int) -> Axes:
+def _match_ports(low: int, high: int) -> Axes:
     return {"destination_ports": (Span(low, high),), "fragments": WHOLE}
 
 
-def _icmp(kind: int | None, code: int | None) -> Axes:
+def _match_icmp(kind: int | None, code: int | None) -> Axes:
     if kind is None:
         if code is not None:
             raise BadInput("an ICMP code means nothing without its type")

@@ -56,25 +56,25 @@ def write_security_group(acl: Acl) -> Exported:
     found: list[Json] = []
     for direction in Direction:
         for rule, boxes in reduce_permits(draft.rules(direction), acl):
-            add_lines(found, _group_rules(rule, boxes, direction, draft), rule.id)
+            add_lines(found, _write_group_rules(rule, boxes, direction, draft), rule.id)
     draft.notes.add("Neutron puts fragments together before it decides")
     group = {"id": "aclflow", "name": "aclflow", "security_group_rules": found}
     return _export_document({"security_groups": [group]}, draft)
 
 
-def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[Json]:
+def _write_group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[Json]:
     for box in sorted(boxes):
         services = _without_zero(rule, draft.from_port_one(rule, services_of(box, WITH_PORTS)), draft)
         for prefix, service in itertools.product(far_prefixes(box, direction), services):
             yield {
                 "direction": direction.value,
                 "ethertype": ETHERTYPES[box.family],
-                "protocol": _word(service),
+                "protocol": _spell_protocol(service),
                 "port_range_min": service.low,
                 "port_range_max": service.high,
                 "remote_ip_prefix": prefix,
                 "remote_group_id": None,
-                "description": _description(rule),
+                "description": _write_description(rule),
             }
 
 
@@ -87,7 +87,7 @@ def _without_zero(rule: Rule, services: Iterable[Service], draft: Draft) -> Iter
             yield service
 
 
-def _word(service: Service) -> str | None:
+def _spell_protocol(service: Service) -> str | None:
     if service.protocol is None:
         return None
     return _GROUP_PROTOCOLS.get(service.protocol, str(service.protocol))
@@ -101,7 +101,7 @@ def write_firewalls(acl: Acl) -> Exported:
     for direction in Direction:
         own: list[Json] = []
         for rule in draft.rules(direction):
-            add_lines(own, _firewall_rules(rule, acl), rule.id)
+            add_lines(own, _write_firewall_rules(rule, acl), rule.id)
         own = [{"id": f"{direction.value}-{place}", **body} for place, body in enumerate(own, 1)]
         rules += own
         policies.append({"id": direction.value, "name": direction.value, "firewall_rules": [one["id"] for one in own]})
@@ -111,42 +111,42 @@ def write_firewalls(acl: Acl) -> Exported:
     return _export_document({"firewall_groups": [group], "firewall_policies": policies, "firewall_rules": rules}, draft)
 
 
-def _firewall_rules(rule: Rule, acl: Acl) -> Iterator[Json]:
+def _write_firewall_rules(rule: Rule, acl: Acl) -> Iterator[Json]:
     for family in sorted(versions(rule, acl)):
         yield from (
             {
                 "name": rule.id,
-                "description": _description(rule),
+                "description": _write_description(rule),
                 "action": "allow" if rule.action is Action.PERMIT else "deny",
                 "enabled": True,
                 "ip_version": family.value,
                 "protocol": _FIREWALL_PROTOCOLS[rule.protocol],
                 "source_ip_address": source,
                 "destination_ip_address": destination,
-                "source_port": _port(source_ports),
-                "destination_port": _port(destination_ports),
+                "source_port": _write_port(source_ports),
+                "destination_port": _write_port(destination_ports),
             }
             for source, destination, source_ports, destination_ports in itertools.product(
-                _prefixes(rule, "source", acl, family),
-                _prefixes(rule, "destination", acl, family),
+                _write_prefixes(rule, "source", acl, family),
+                _write_prefixes(rule, "destination", acl, family),
                 rule.source_ports,
                 rule.destination_ports,
             )
         )
 
 
-def _prefixes(rule: Rule, side: str, acl: Acl, family: Family) -> list[str | None]:
+def _write_prefixes(rule: Rule, side: str, acl: Acl, family: Family) -> list[str | None]:
     prefixes = acl.prefixes(rule.source if side == "source" else rule.destination, family)
     return [str(prefix) if prefix.length else None for prefix in prefixes]
 
 
-def _port(ports: PortRange) -> str | None:
+def _write_port(ports: PortRange) -> str | None:
     if (ports,) == EVERY_PORT:
         return None
     return str(ports).replace("-", ":")
 
 
-def _description(rule: Rule) -> str:
+def _write_description(rule: Rule) -> str:
     return plain(with_marker(rule), _LONGEST_DESCRIPTION)
 
 
