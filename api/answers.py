@@ -103,9 +103,9 @@ class WrittenResponse(Response):
         self._generations = written.generations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def stating(message: Message) -> None:
+        async def send_stating(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message[GENERATIONS] = self._generations
             await send(message)
 
-        await super().__call__(scope, receive, stating)
+        await super().__call__(scope, receive, send_stating)

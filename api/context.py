@@ -232,7 +232,7 @@ class Once:
         if key is None:
             return work
 
-        def once(unit: Unit) -> Reply:
+        def reply_once(unit: Unit) -> Reply:
             kept = unit.replies.find(caller.token_id, key, self._request)
             if kept is not None and secret:
                 made = kept.headers.get("Location", "")
@@ -246,7 +246,7 @@ class Once:
             unit.replies.keep(caller.token_id, key, self._request, replace(done, body=b"") if secret else done)
             return done
 
-        return once
+        return reply_once
 
 
 async def once(
@@ -321,13 +321,13 @@ async def keep_in_turn(
     with services.pace.admit(whose) as account:
         raw = await request.body()
 
-        def work(_: Principal) -> Response:
+        def keep_body(_: Principal) -> Response:
             check_again(services, caller)
             with account.spending():
                 return keep(raw)
 
         async with account.turn():
-            return await in_thread(work, caller)
+            return await in_thread(keep_body, caller)
 
 
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]

@@ -137,17 +137,17 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     checks = Checks(own=owner.prefixes, returns=returns, now=services.clock())
     bench, within_s = services.workbench, services.review_limit_s
 
-    def look() -> Told:
+    def look_at_list() -> Told:
         return bench.judge(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND, tuple(waived))
 
-    def price() -> Cost:
+    def price_list() -> Cost:
         plain = services.reviews.of((tenant, "plain cost"), state, lambda: bench.run(within_s, cost, acl, returns))
         firewall = functools.partial(bench.run, within_s, firewall_cost, acl, returns)
         return _price_list(plain, firewall if "firewall" in parts else None)
 
     told, priced = ToldBody(), None
     if "findings" in parts:
-        found = services.reviews.of((tenant, "findings"), (*state, frozenset(waived)), look)
+        found = services.reviews.of((tenant, "findings"), (*state, frozenset(waived)), look_at_list)
         soon = [*map(FindingBody.expiring, soon_over(acl, checks, services.expiry_lead))]
         told = ToldBody(
             findings=[*soon[:MOST_OF_A_KIND], *map(FindingBody.of, found.first)],
@@ -156,7 +156,7 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
             waived=_list_waived(found, waived),
         )
     if not _COSTS.isdisjoint(parts):
-        priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price)
+        priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price_list)
     return StandingBody(
         version=current.version,
         findings=told.findings,

@@ -110,10 +110,10 @@ def on_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return a function as a coroutine function that does it on a thread."""
 
     @functools.wraps(function)
-    async def done(*arguments: P.args, **named: P.kwargs) -> T:
+    async def run_on_thread(*arguments: P.args, **named: P.kwargs) -> T:
         return await in_thread(function, *arguments, **named)
 
-    return done
+    return run_on_thread
 
 
 def share_of(arguments: Iterable[object]) -> str | None:

@@ -53,7 +53,7 @@ class Waiting:
             await self._app(scope, receive, send)
             return
 
-        async def patiently(message: Message) -> None:
+        async def send_when_enforced(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
                 stated = Headers(raw=message["headers"]).get(GENERATION)
                 moved = message.pop(GENERATIONS, {})
@@ -61,7 +61,7 @@ class Waiting:
                 message["headers"] = [*message["headers"], *waited]
             await send(message)
 
-        await self._app(scope, receive, patiently)
+        await self._app(scope, receive, send_when_enforced)
 
     async def _wait(
         self, scope: Scope, generation: int, wait_s: int, moved: Mapping[str, int]

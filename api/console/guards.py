@@ -68,7 +68,7 @@ class Headers:
             await self._app(scope, receive, send)
             return
 
-        async def bound(message: Message) -> None:
+        async def send_bound(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=_with_headers(message))
                 for name, value in _ALWAYS.items():
@@ -78,7 +78,7 @@ class Headers:
                     headers["Strict-Transport-Security"] = _TLS_ONLY
             await send(message)
 
-        await self._app(scope, receive, bound)
+        await self._app(scope, receive, send_bound)
 
 
 def _with_headers(message: Message) -> MutableMapping[str, object]:
@@ -150,14 +150,14 @@ class Departures:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_left = False
 
-        async def watching() -> Message:
+        async def receive_watching() -> Message:
             nonlocal has_left
             message = await receive()
             has_left = has_left or message["type"] == "http.disconnect"
             return message
 
         try:
-            await self._app(scope, watching, send)
+            await self._app(scope, receive_watching, send)
         except RuntimeError as error:
             if not has_left or str(error) != _UNANSWERED:
                 raise

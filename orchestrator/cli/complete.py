@@ -208,10 +208,10 @@ def formats(incomplete: str) -> list[str]:
 def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
     """Completion for a parameter of a few words."""
 
-    def chosen(incomplete: str) -> list[str]:
+    def list_choices(incomplete: str) -> list[str]:
         return _keep_beginning(incomplete, iter(choices))
 
-    return chosen
+    return list_choices
 
 
 EVERY = (

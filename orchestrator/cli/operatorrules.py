@@ -68,14 +68,14 @@ def add(
     new = said.new_rule(rule)
     stated = place if place.is_said else replace(place, last=True)
 
-    def edit(rules: Rules) -> Rules:
+    def add_to(rules: Rules) -> Rules:
         names = [each.id for each in rules]
         if new.id in names:
             raise Conflict(f"there is a rule '{rule}' already: `aclflow operator-rule set` changes it", place="RULE")
         index = stated.index(names)
         return (*rules[:index], new, *rules[index:])
 
-    _change(domain, rule, edit, waiting, asking, url)
+    _change(domain, rule, add_to, waiting, asking, url)
 
 
 @taking
@@ -84,11 +84,11 @@ def set_up(
 ) -> None:
     """Change what is said of a rule, where it stands. All else of it stays."""
 
-    def edit(rules: Rules) -> Rules:
+    def set_in(rules: Rules) -> Rules:
         new = said.apply_to(_find_rule(rules, rule))
         return tuple(new if each.id == new.id else each for each in rules)
 
-    _change(domain, rule, edit, waiting, asking, url)
+    _change(domain, rule, set_in, waiting, asking, url)
 
 
 @taking
@@ -98,24 +98,24 @@ def move(
     """Move a rule to another place; without one, to the end."""
     stated = place if place.is_said else replace(place, last=True)
 
-    def edit(rules: Rules) -> Rules:
+    def move_in(rules: Rules) -> Rules:
         moved = _find_rule(rules, rule)
         others = [each for each in rules if each is not moved]
         index = stated.index([each.id for each in others])
         return (*others[:index], moved, *others[index:])
 
-    _change(domain, rule, edit, waiting, asking, url)
+    _change(domain, rule, move_in, waiting, asking, url)
 
 
 @taking
 def delete(domain: DomainName, rule: OperatorRule, waiting: Waiting, asking: Asking, url: Url = None) -> None:
     """Delete a rule."""
 
-    def edit(rules: Rules) -> Rules:
+    def delete_from(rules: Rules) -> Rules:
         gone = _find_rule(rules, rule)
         return tuple(each for each in rules if each is not gone)
 
-    _change(domain, rule, edit, waiting, asking, url)
+    _change(domain, rule, delete_from, waiting, asking, url)
 
 
 def _find_rule(rules: Rules, name: str) -> Rule:

@@ -54,13 +54,13 @@ def taking(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     @functools.wraps(command)
-    def spread(**given: Any) -> None:
+    def spread_options(**given: Any) -> None:
         for name, kind in groups.items():
             given[name] = _gather(kind, given)
         command(**given)
 
-    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return spread
+    spread_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return spread_options
 
 
 def _spread(kind: Any) -> list[inspect.Parameter]:

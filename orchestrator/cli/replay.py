@@ -275,13 +275,13 @@ def _replay_files(names: Sequence[str], deciding: Deciding, against: Deciding | 
     whole = sum(sizes)
     with counting("replaying", total=100) if all(sizes) else _at_work("replaying") as told:
 
-        def captures() -> Iterator[Capture]:
+        def open_captures() -> Iterator[Capture]:
             for number, name in enumerate(names):
                 behind = sum(sizes[:number])
                 with open_capture(name, partial(_tell, told, behind, whole)) as capture:
                     yield capture
 
-        return replayed(captures(), deciding, against)
+        return replayed(open_captures(), deciding, against)
 
 
 @contextmanager

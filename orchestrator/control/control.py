@@ -306,13 +306,13 @@ class Control:
             await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
             return await self.tiers.publisher(tier).watch(domain, held, wait_s, at_least=lambda: stored_generation)
 
-        def due() -> int:
+        def find_due() -> int:
             return self._staging.due(domain, stored_generation)
 
         program = self.publisher.program(domain)
-        if self.idle_hosts.follow(domain) or program is None or program.generation < due():
+        if self.idle_hosts.follow(domain) or program is None or program.generation < find_due():
             self.loop.look_at(domain, first=True)
-        return await self.publisher.watch(domain, held, wait_s, at_least=due)
+        return await self.publisher.watch(domain, held, wait_s, at_least=find_due)
 
     def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
         """Make a tier's program where it is behind.

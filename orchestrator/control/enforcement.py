@@ -303,12 +303,12 @@ class Enforcement:
     def _write_batch(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
         kept: dict[str, _Reported] = {}
 
-        def wake() -> None:
+        def publish_reports() -> None:
             for domain, reported in kept.items():
                 self._keep_latest(domain, reported)
             self._reported.fire()
 
-        with self._store.write(part=part, shown=wake) as unit:
+        with self._store.write(part=part, shown=publish_reports) as unit:
             try:
                 return [self._take(unit, taken, kept) for taken in batch]
             except BaseException as error:
@@ -357,7 +357,7 @@ class Enforcement:
         last: Standing | None = None
         has_looked = is_fresh
 
-        async def look() -> bool | None:
+        async def look_for_generation() -> bool | None:
             nonlocal state, last, has_looked
             known = self._latest.get(domain) if has_looked else None
             state, last = None, None if known is None else known.standing
@@ -369,7 +369,7 @@ class Enforcement:
             has_looked = True
             return (state is not None and state.done) or self._closed or None
 
-        await self._reported.until(look, wait_s, recheck_s=self._recheck_s)
+        await self._reported.until(look_for_generation, wait_s, recheck_s=self._recheck_s)
         if state is None:  # only the number of hosts that are behind was looked at
             assert last is not None
             state = last.at(generation)

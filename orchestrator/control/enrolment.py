@@ -124,7 +124,7 @@ class EnrolmentDesk:
         asked = read_request(request, record.name)
         subject = Subject(Usage.of_kind(record.kind), record.domain, record.name)
 
-        def work(unit: Unit) -> CertificateRecord:
+        def sign_renewal(unit: Unit) -> CertificateRecord:
             before = unit.certificates.of_key(asked.digest)
             if before is not None and before.enforcer == enforcer:
                 return before
@@ -133,7 +133,7 @@ class EnrolmentDesk:
             unit.events.append("certificate.renewed", record.domain, {"name": record.name, "serial": made.serial})
             return made
 
-        return self._control.write(work)
+        return self._control.write(sign_renewal)
 
     def lay_down(self, caller: Principal) -> None:
         """Nothing stands for the enforcement point that asks any more but what it shows now."""
@@ -153,7 +153,7 @@ class EnrolmentDesk:
         asked = read_request(request, hosts[0])
         subject, *also = (Subject(Usage.SWITCH, domain, host) for host in hosts)
 
-        def work(unit: Unit) -> CertificateRecord:
+        def sign_switch(unit: Unit) -> CertificateRecord:
             unit.domains.get(domain)
             before = unit.certificates.of_key(asked.digest)
             if before is not None and before.subject == subject:
@@ -164,7 +164,7 @@ class EnrolmentDesk:
             unit.events.append("certificate.issued", domain, said)
             return made
 
-        return self._control.write(work)
+        return self._control.write(sign_switch)
 
     # ------------------------------------------------------------------------------------------------------- steps
 
@@ -184,14 +184,14 @@ class EnrolmentDesk:
         asked = read_request(applicant.request or "", name)
         signer = Signer(asked.digest, lambda subject: self._issue_certificate(subject, asked, SWITCH_LASTS))
 
-        def work(unit: Unit) -> CertificateRecord:
+        def sign_first(unit: Unit) -> CertificateRecord:
             made = unit.enforcers.sign_switch(secret, name, signer)
             if made.issued == unit.now:
                 said = {"by": "its token", "name": name, "serial": made.serial}
                 unit.events.append("certificate.issued", made.subject.domain, said)
             return made
 
-        return self._control.write(work)
+        return self._control.write(sign_first)
 
     def _enrol_by_token(self, applicant: Applicant) -> Enrolled:
         secret = EnrolmentToken.parse(applicant.token).secret
@@ -200,11 +200,11 @@ class EnrolmentDesk:
             return self._admit_instance(applicant, group)
         signer = self._signer(applicant, applicant.name)
 
-        def work(unit: Unit) -> Enrolled:
+        def enrol_in_store(unit: Unit) -> Enrolled:
             new = unit.enforcers.enrol(secret, name=applicant.name, kind=applicant.kind, signer=signer)
             return _log_joined(unit, new, {})
 
-        return self._control.write(work)
+        return self._control.write(enrol_in_store)
 
     def _admit_instance(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
         """Enrol a machine of a group under its cloud's name for it."""

@@ -72,14 +72,14 @@ class HitMetrics(Collector):
         return value + added
 
     def _read_sums(self) -> _Sums:
-        def work(unit: Unit) -> _Sums:
+        def read_in_unit(unit: Unit) -> _Sums:
             return {
                 domain: (unit.hits.sums(domain), unit.placements.how_many_lifted(domain))
                 for domain, _ in unit.placements.every_domain()
             }
 
         try:
-            return self._units.read(work)
+            return self._units.read(read_in_unit)
         except TryAgain:
             return {}
 
@@ -195,13 +195,13 @@ class FleetGauges(Collector):
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)
 
     def _read_fleets(self) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
-        def work(unit: Unit) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
+        def read_in_unit(unit: Unit) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
             looks = unit.fleets.looks()
             rules = unit.fleets.rules([look.record.domain for look in looks])
             samples = [(look, sample_of(look, rules[look.record.domain], unit.now)) for look in looks]
             return samples, unit.capacities.current()
 
         try:
-            return self._units.read(work)
+            return self._units.read(read_in_unit)
         except TryAgain:
             return [], {}

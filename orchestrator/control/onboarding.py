@@ -177,11 +177,11 @@ class Onboarder:
     def _tell_step(self, asked: Onboarding, text: str) -> None:
         domain, host = asked.switch.domain, asked.switch.host
 
-        def write(unit: Unit) -> None:
+        def write_step(unit: Unit) -> None:
             unit.onboardings.step(domain, host, text, LEASE_S)
             unit.events.append("onboarding.step", domain, {"name": host, "step": text})
 
-        self.units.write(write)
+        self.units.write(write_step)
 
     def _mention(self, asked: Onboarding, text: str) -> None:
         """Log in the middle of a step; a failure to log does not stop it."""
@@ -193,13 +193,13 @@ class Onboarder:
     def _note_failure(self, asked: Onboarding, text: str) -> None:
         domain, host = asked.switch.domain, asked.switch.host
 
-        def write(unit: Unit) -> None:
+        def write_failure(unit: Unit) -> None:
             self._withdraw(unit, asked)
             unit.onboardings.finish(domain, host, OnboardingState.FAILED, text)
             unit.events.append("onboarding.failed", domain, {"name": host, "error": text})
 
         log.warning("onboarding failed", domain=domain, host=host, error=text)
-        self.units.write(write)
+        self.units.write(write_failure)
 
 
 @contextmanager

@@ -259,7 +259,7 @@ class Publisher:
         if held is not None and held.generation is None and edition is not None:
             held = Held(held.digest, edition.program.generation)
 
-        async def newer() -> Answer | bool | None:
+        async def find_newer() -> Answer | bool | None:
             edition = self.editions.get(domain)
             if self._closed:
                 return False
@@ -267,7 +267,7 @@ class Publisher:
                 return None
             return edition.ready(held) or await asyncio.to_thread(edition.answer, held)
 
-        answer = await self._signal_of(domain).until(newer, wait_s)
+        answer = await self._signal_of(domain).until(find_newer, wait_s)
         if isinstance(answer, Answer):
             return answer
         program = self.program(domain)

@@ -156,19 +156,19 @@ def _cohorts(
     """Tenants that share chunks, however indirectly, under one number (union and find)."""
     leader = {tenant: tenant for tenant in tenants}
 
-    def find(tenant: int) -> int:
+    def find_root(tenant: int) -> int:
         while leader[tenant] != tenant:
             leader[tenant] = leader[leader[tenant]]
             tenant = leader[tenant]
         return tenant
 
     for group in together:
-        first = find(group[0])
+        first = find_root(group[0])
         for other in group[1:]:
-            leader[find(other)] = first
+            leader[find_root(other)] = first
     members: dict[int, list[int]] = {}
     for tenant in tenants:
-        members.setdefault(find(tenant), []).append(tenant)
+        members.setdefault(find_root(tenant), []).append(tenant)
     cohorts = tuple(sorted(tuple(sorted(group)) for group in members.values()))
     return {tenant: index for index, group in enumerate(cohorts) for tenant in group}, cohorts
 
@@ -200,7 +200,7 @@ def groups(allocations: Iterable[Allocation]) -> tuple[tuple[int, ...], ...]:
     """Tenants that must have one server, by their numbers: ascending, groups by their lowest."""
     leader: dict[int, int] = {}
 
-    def find(tenant: int) -> int:
+    def find_root(tenant: int) -> int:
         while leader[tenant] != tenant:
             leader[tenant] = leader[leader[tenant]]
             tenant = leader[tenant]
@@ -210,11 +210,11 @@ def groups(allocations: Iterable[Allocation]) -> tuple[tuple[int, ...], ...]:
         for cohort in allocation.cohorts:
             for tenant in cohort:
                 leader.setdefault(tenant, tenant)
-                one, other = sorted((find(cohort[0]), find(tenant)))
+                one, other = sorted((find_root(cohort[0]), find_root(tenant)))
                 leader[other] = one
     found: dict[int, list[int]] = {}
     for tenant in sorted(leader):
-        found.setdefault(find(tenant), []).append(tenant)
+        found.setdefault(find_root(tenant), []).append(tenant)
     return tuple(tuple(found[first]) for first in sorted(found))
 
 

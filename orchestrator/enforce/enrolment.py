@@ -156,10 +156,10 @@ def obtain_admission(membership: Membership, kind: str, state: StateDir, stoppin
     None when told to stop. Raises as `obtain_credentials`.
     """
 
-    def connect(url: str, trust: ssl.SSLContext | None) -> Client:
+    def connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
         return Client(url, trust=trust)
 
-    credentials = obtain_credentials(membership, kind, state, connect, stopping)
+    credentials = obtain_credentials(membership, kind, state, connect_service, stopping)
     if credentials is None:
         return None
     identity = Identity(state)

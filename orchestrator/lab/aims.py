@@ -178,7 +178,7 @@ def _first_matched(rows: RuleList, number: int, world: Box, most_tries: int) -> 
     finder = rows.finder(near[near < number])
     tries = 0
 
-    def ruled_out(packet: Packet) -> Box | None:
+    def find_ruled_out(packet: Packet) -> Box | None:
         nonlocal tries
         tries += 1
         if tries > most_tries:
@@ -186,7 +186,7 @@ def _first_matched(rows: RuleList, number: int, world: Box, most_tries: int) -> 
         earlier = finder.first(packet)
         return rows.rows[earlier].box if earlier is not None else _to_itself(box, packet)
 
-    packet = search(box, ruled_out)
+    packet = search(box, find_ruled_out)
     return None if tries > most_tries else packet
 
 

@@ -276,12 +276,12 @@ def _connect(one: Firewall, other: Firewall) -> None:
     """A cable between two firewalls, with their addresses."""
     far = other.forwarder.namespace
 
-    def link() -> None:
+    def add_link() -> None:
         with IPRoute() as routes, network.descriptor(far) as there:
             peer = {"ifname": f"x{one.number}", "net_ns_fd": there}
             routes.link("add", ifname=f"x{other.number}", kind="veth", peer=peer)
 
-    namespaces.inside(one.forwarder.namespace, link)
+    namespaces.inside(one.forwarder.namespace, add_link)
     for near, away in ((one, other), (other, one)):
         namespaces.inside(near.forwarder.namespace, partial(_address, near.address, f"x{away.number}", away.address))
 

@@ -61,11 +61,11 @@ class _Service:
     def _connect(self) -> tuple[socket.socket, socket.socket]:
         """Return the ends of a new connection, the client's first. Raises Unreachable."""
 
-        def connect() -> socket.socket:
+        def connect_inside() -> socket.socket:
             return socket.create_connection(self._target, _BEGINS_S, (self._source, 0))
 
         try:
-            near = self._lab.inside(self._client, connect)
+            near = self._lab.inside(self._client, connect_inside)
             self._sockets.append(near)
             far, _ = self._listener.accept()
         except OSError as error:
@@ -74,11 +74,11 @@ class _Service:
         return near, far
 
     def _run_in_thread(self, work: Callable[[], None]) -> None:
-        def run() -> None:
+        def run_until_closed() -> None:
             with suppress(OSError):  # a connection ended
                 work()
 
-        self._threads.append(threading.Thread(target=run, daemon=True))
+        self._threads.append(threading.Thread(target=run_until_closed, daemon=True))
         self._threads[-1].start()
 
 

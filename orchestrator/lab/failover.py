@@ -115,7 +115,7 @@ def _tell_pauses(lab: Lab, members: Sequence[Firewall], download: Download, scre
     """Return a function that tells the download's pause since its last call."""
     since = time.monotonic()
 
-    def tell() -> None:
+    def tell_pause() -> None:
         nonlocal since
         now = time.monotonic()
         pause_s = download.paused_since(since)
@@ -127,4 +127,4 @@ def _tell_pauses(lab: Lab, members: Sequence[Firewall], download: Download, scre
         except AclflowError:  # the lab is being removed
             return
 
-    return tell
+    return tell_pause

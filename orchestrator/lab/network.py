@@ -81,11 +81,11 @@ def create_management(name: str, link: str) -> Management:
         root.link("add", ifname=link, kind="veth", peer={"ifname": _MANAGEMENT, "net_ns_fd": namespace})
         _set_up(root, link, management.controller)
 
-    def other_end() -> None:
+    def set_up_other_end() -> None:
         with IPRoute() as inner:
             _set_up(inner, _MANAGEMENT, management.switches)
 
-    namespaces.inside(name, other_end)
+    namespaces.inside(name, set_up_other_end)
     return management
 
 
@@ -163,11 +163,11 @@ def set_up_ports(*ports: str) -> None:
 def move_port(port: str, source: str, destination: str) -> None:
     """Move a switch's port to another namespace, and set it up there."""
 
-    def hand_over() -> None:
+    def move_link() -> None:
         with IPRoute() as links, descriptor(destination) as there:
             links.link("set", index=_find_index(links, port), net_ns_fd=there)
 
-    namespaces.inside(source, hand_over)
+    namespaces.inside(source, move_link)
     namespaces.inside(destination, partial(set_up_ports, port))
 
 

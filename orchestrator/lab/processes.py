@@ -61,11 +61,11 @@ def spawn(
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
 
-    def start() -> int:
+    def start_program() -> int:
         return os.posix_spawnp(arguments[0], list(arguments), environment, file_actions=files, setsid=True)
 
     try:
-        pid = namespaces.inside(namespace, start) if namespace else start()
+        pid = namespaces.inside(namespace, start_program) if namespace else start_program()
     except FileNotFoundError:
         raise Missing(f"the program '{arguments[0]}' is not installed") from None
     return Process(name, pid, _look(pid)[1])

@@ -118,7 +118,7 @@ def _read_lines(text: str, name: str) -> Expectations:
 def _read_yaml(text: str, name: str) -> Expectations:
     document = load_yaml(text)
 
-    def at(place: str) -> str:
+    def name_place(place: str) -> str:
         return f"{name}, line {line_of(text, place)}"
 
     if not isinstance(document, dict) or not document.keys() <= {"own", "names", "expect"}:
@@ -126,14 +126,14 @@ def _read_yaml(text: str, name: str) -> Expectations:
     names: dict[str, tuple[Prefix, ...]] = {}
     given = document.get("names", {})
     if not isinstance(given, dict):
-        raise BadInput("names is an object: alice: 192.0.2.10", place=at("names"))
+        raise BadInput("names is an object: alice: 192.0.2.10", place=name_place("names"))
     for each, prefixes in given.items():
-        _define_name(names, each, _read_texts(prefixes, at(f"names.{each}")), at(f"names.{each}"))
-    own = _read_prefixes(_read_texts(document.get("own", []), at("own")), at("own"))
+        _define_name(names, each, _read_texts(prefixes, name_place(f"names.{each}")), name_place(f"names.{each}"))
+    own = _read_prefixes(_read_texts(document.get("own", []), name_place("own")), name_place("own"))
     listed = document["expect"]
     if not isinstance(listed, list):
-        raise BadInput("expect is a list of sentences", place=at("expect"))
-    sentences = [_read_item(each, at(f"expect[{number}]")) for number, each in enumerate(listed)]
+        raise BadInput("expect is a list of sentences", place=name_place("expect"))
+    sentences = [_read_item(each, name_place(f"expect[{number}]")) for number, each in enumerate(listed)]
     return Expectations(tuple(sentences), own, MappingProxyType(names))
 
 

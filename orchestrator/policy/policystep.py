@@ -95,9 +95,9 @@ def pair_lists(
         for moves, way in zip((one, other), ways, strict=True)
     )
 
-    def chosen(moves: Sequence[Moves], places: Set[int]) -> Sequence[Moves]:
+    def choose_moves(moves: Sequence[Moves], places: Set[int]) -> Sequence[Moves]:
         return [each for each in moves if id(each) in places]
 
-    yield chosen(one, ones), chosen(other, other_reached)
-    yield chosen(one, one_reached - ones), chosen(other, others)
-    yield chosen(one, one_reached & ones), chosen(other, others - other_reached)
+    yield choose_moves(one, ones), choose_moves(other, other_reached)
+    yield choose_moves(one, one_reached - ones), choose_moves(other, others)
+    yield choose_moves(one, one_reached & ones), choose_moves(other, others - other_reached)

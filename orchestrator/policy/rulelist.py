@@ -184,11 +184,11 @@ class Finder:
     def find_uncovered(self, box: Box, *, stop: int) -> Packet | None:
         """Return a packet of `box` that no row before `stop` holds; None if covered."""
 
-        def ruled_out(packet: Packet) -> Box | None:
+        def find_ruled_out(packet: Packet) -> Box | None:
             row = self.first(packet)
             return None if row is None or row >= stop else self._rows[row].box
 
-        return search(box, ruled_out)
+        return search(box, find_ruled_out)
 
 
 def rule_lists(

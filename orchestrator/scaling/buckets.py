@@ -68,11 +68,11 @@ def _quotas(weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, 
     exact = {name: BUCKETS * weight / total for name, weight in weights.items()}
     quotas = {name: max(1, math.floor(part)) for name, part in exact.items()}
 
-    def claim(name: str) -> tuple[float, int, str]:
+    def rank_claim(name: str) -> tuple[float, int, str]:
         return quotas[name] - exact[name], -min(held.get(name, 0), quotas[name] + 1), name
 
     while (missing := BUCKETS - sum(quotas.values())) > 0:
-        for name in sorted(quotas, key=claim)[:missing]:
+        for name in sorted(quotas, key=rank_claim)[:missing]:
             quotas[name] += 1
     while sum(quotas.values()) > BUCKETS:  # members too light for a bucket have one all the same: others give it
         givers = [name for name, quota in quotas.items() if quota > 1]

@@ -72,11 +72,11 @@ def _ask_for_domain(view: View) -> None:
     with dialog("New domain", 460) as box:
         name = ui.input("Name", placeholder="pop1").props("outlined dense autofocus").classes("w-full")
 
-        async def make() -> None:
+        async def create() -> None:
             await view.do(lambda client: client.create_domain(str(name.value or "").strip()))
             ui.navigate.reload()
 
-        Way(box, "Create", make)
+        Way(box, "Create", create)
 
 
 class _Domain:
@@ -164,11 +164,11 @@ class _Domain:
             typed = ui.input(f"Type {name} to delete it").classes("w-full")
             typed.props("outlined dense autocomplete=off autofocus")
 
-            async def delete() -> None:
+            async def delete_domain() -> None:
                 await self._view.do(lambda client: client.delete_domain(name))
                 ui.navigate.reload()
 
-            button = Way(box, "Delete for good", delete, colour="color=negative").button
+            button = Way(box, "Delete for good", delete_domain, colour="color=negative").button
             button.bind_enabled_from(typed, "value", lambda value: str(value or "").strip() == name)
 
     async def _remove(self, event: events.GenericEventArguments) -> None:
@@ -264,7 +264,7 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
         machine.bind_visibility_from(kind, "value", lambda value: value == _MACHINE)
         datapath.bind_visibility_from(kind, "value", lambda value: value == _SWITCH)
 
-        async def bring() -> None:
+        async def add_host() -> None:
             if kind.value == _SWITCH:
                 host = Host(_needed(name), _read_datapath_id(datapath), _needed(uplink))
                 await view.do(lambda client: client.add_host(domain, host))
@@ -278,7 +278,7 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
                 await view.do(lambda client: client.onboard(domain, asked))
             await done()
 
-        Way(box, "Bring it in", bring)
+        Way(box, "Bring it in", add_host)
 
 
 def _add_field(label: str, example: str, hint: str = "", *, value: str = "") -> ui.input:

@@ -108,7 +108,7 @@ def share(desk: Desk) -> None:
         message.classes("w-full")
         days = ui.select(_DAYS, value=_USUAL_DAYS, label="It is kept").props("outlined dense").classes("w-full")
 
-        async def keep() -> None:
+        async def share_with_others() -> None:
             said, how_long = (message.value or "").strip(), int(days.value)
             shared = await view.do(
                 lambda client: client.share_draft(
@@ -117,7 +117,7 @@ def share(desk: Desk) -> None:
             )
             _show_link(view, shared)
 
-        Way(box, "Make a link", keep)
+        Way(box, "Make a link", share_with_others)
 
 
 def _show_link(view: View, shared: SharedDraft) -> None:

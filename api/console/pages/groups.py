@@ -89,7 +89,7 @@ class _Groups:
             )
             wrong = ui.label().classes("text-negative small").props("role=alert")
 
-            def keep() -> None:
+            def keep_group() -> None:
                 try:
                     made = _group(name.value, about.value, members.value)
                     if group is None and made.name in self._desk.draft.acl.groups:
@@ -104,7 +104,7 @@ class _Groups:
 
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=box.close).props("flat no-caps")
-                ui.button("Keep in draft", on_click=keep).props("no-caps unelevated")
+                ui.button("Keep in draft", on_click=keep_group).props("no-caps unelevated")
         await box
 
 

@@ -105,12 +105,12 @@ class _Packets:
         rule, action = self._asked_filter()
         after = max((int(each["id"]) for each in self._records), default=None)
 
-        def read(client: Client) -> list[LoggedPacket]:
+        def read_packets(client: Client) -> list[LoggedPacket]:
             limit = _SHOWN if after is None else _MOST_AT_ONCE
             return [*client.packet_log(self._view.tenant, rule=rule, action=action, after=after, limit=limit)]
 
         try:
-            found = await self._view.read(("packets", rule, action, after), read, fresh_s=_LIVE_S - 0.5)
+            found = await self._view.read(("packets", rule, action, after), read_packets, fresh_s=_LIVE_S - 0.5)
         except AclflowError:
             return
         if (rule, action) != self._asked_filter():  # somebody asked for others meanwhile

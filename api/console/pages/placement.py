@@ -214,12 +214,12 @@ class _Placement:
             printed = ui.checkbox("The paper's algorithm with its slips", value=bool(settings["as_printed"]))
             printed.bind_visibility_from(algorithm, "value", lambda value: value == "paper")
 
-            async def keep() -> None:
+            async def keep_settings() -> None:
                 wanted = _read(fields) | {"algorithm": algorithm.value, "as_printed": printed.value}
                 await self._view.do(lambda client: client.set_placement(self._domain, wanted, etag=etag))
                 await self.refresh()
 
-            Way(box, "Apply", keep)
+            Way(box, "Apply", keep_settings)
 
 
 def _read(fields: Mapping[str, ui.input]) -> dict[str, Any]:

@@ -240,12 +240,12 @@ class _Waiting:
             reason = ui.input("Why? Its author reads it.").props("outlined dense autofocus maxlength=1000")
             reason.classes("w-full")
 
-            async def reject() -> None:
+            async def reject_proposal() -> None:
                 said = str(reason.value or "").strip()
                 await self._view.do(lambda client: client.reject_proposal(self._about, self._proposal.id, reason=said))
                 ui.navigate.reload()
 
-            Way(box, "Reject", reject, colour="color=negative")
+            Way(box, "Reject", reject_proposal, colour="color=negative")
 
     async def _withdraw(self) -> None:
         if not await is_sure("Withdraw it?", "Nothing of it happens.", "Withdraw it"):

@@ -87,13 +87,13 @@ async def _edit(view: View, tenant: Tenant) -> None:
             for step in _changes(client, seen, *wanted):
                 seen = step  # after a refusal it goes on from here
 
-        async def change() -> None:
+        async def change_tenant() -> None:
             owned = _prefixes(prefixes.value)
             quota = replace(seen.quota, **{name: _limit(name, field.value) for name, field in limits.items()})
             await view.do(lambda client: carry_out(client, str(title.value or "").strip(), owned, quota))
             ui.navigate.reload()
 
-        Way(box, "Save", change)
+        Way(box, "Save", change_tenant)
 
 
 def _changes(client: Client, seen: SeenTenant, name: str, owned: list[Prefix], quota: Limits) -> Iterator[SeenTenant]:
@@ -132,12 +132,12 @@ async def _delete(view: View, tenant: Tenant) -> None:
         typed = ui.input(f"Type {tenant.id} to delete it").classes("w-full")
         typed.props("outlined dense autocomplete=off autofocus")
 
-        async def delete() -> None:
+        async def delete_tenant() -> None:
             await view.do(lambda client: client.delete_tenant(seen.id, etag=f'"{seen.version}"'))
             view.session.forget_tenant(seen.id)
             ui.navigate.reload()
 
-        button = Way(box, "Delete for good", delete, colour="color=negative").button
+        button = Way(box, "Delete for good", delete_tenant, colour="color=negative").button
         button.bind_enabled_from(typed, "value", lambda value: str(value or "").strip() == seen.id)
 
 
@@ -193,7 +193,7 @@ async def _create(view: View) -> None:
         )
         prefixes = _add_prefixes_field()
 
-        async def make() -> None:
+        async def create_tenant() -> None:
             owned = _prefixes(prefixes.value)
             await view.do(
                 lambda client: client.create_tenant(
@@ -202,4 +202,4 @@ async def _create(view: View) -> None:
             )
             ui.navigate.reload()
 
-        Way(box, "Create", make).button.set_enabled(bool(domains))
+        Way(box, "Create", create_tenant).button.set_enabled(bool(domains))

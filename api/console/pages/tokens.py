@@ -74,7 +74,7 @@ async def _create(view: View) -> None:
         about = ui.input("What it is for").props("outlined dense").classes("w-full")
         days = ui.select(_DAYS, value=30, label="Ends").props("outlined dense").classes("w-full")
 
-        async def make() -> None:
+        async def create_token() -> None:
             expires = dt.datetime.now(dt.UTC) + dt.timedelta(days=days.value) if days.value else None
             of_tenant = None if role.value == "admin" else tenant.value
             _, secret = await view.do(
@@ -84,7 +84,7 @@ async def _create(view: View) -> None:
             )
             _show_secret_once(secret)
 
-        Way(box, "Create", make)
+        Way(box, "Create", create_token)
 
 
 def _show_secret_once(secret: str) -> None:

@@ -140,12 +140,12 @@ class _Import:
         losses = (replace(loss, reason=_said(loss.reason)) for loss in imported.losses)
         _show_losses([*map(str, losses)], "carried over")
 
-        def accept() -> None:
+        def accept_imported() -> None:
             if self._desk.edit(ReplaceAll(imported.acl, file.name)):
                 self._box.close()
 
         label = "Take its safe approximation" if imported.losses else "Put into the draft"
-        ui.button(label, on_click=accept).props("no-caps unelevated")
+        ui.button(label, on_click=accept_imported).props("no-caps unelevated")
 
 
 def _split_names(text: str | None) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def offer_export(desk: Desk) -> None:
         apart = ui.checkbox("One file for each endpoint, as security groups need it")
         outcome = ui.column().classes("w-full gap-1").props("aria-live=polite")
 
-        async def write() -> None:
+        async def write_file() -> None:
             outcome.clear()
             with outcome:
                 try:
@@ -212,7 +212,7 @@ def offer_export(desk: Desk) -> None:
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Close", on_click=box.close).props("flat no-caps")
-            ui.button("Download", icon="download", on_click=write).props("no-caps unelevated")
+            ui.button("Download", icon="download", on_click=write_file).props("no-caps unelevated")
 
 
 def _exports_losses(files: Mapping[str, Exported]) -> Iterator[str]:

@@ -133,7 +133,7 @@ def ask_to_waive(view: View, finding: Finding, after: After) -> None:
         reason = ui.input(_WHY).props("outlined dense autofocus maxlength=1000").classes("w-full")
         ends = TimeField("Until", "in 4w", view.session.zone)
 
-        async def keep() -> None:
+        async def keep_waiver() -> None:
             why, until = (reason.value or "").strip(), ends.read()
             if not why:
                 raise BadInput("say why, so that the next one who looks knows", place=_WHY)
@@ -151,7 +151,7 @@ def ask_to_waive(view: View, finding: Finding, after: After) -> None:
                 ui.notify(said, type="warning", multi_line=True, position="top", timeout=0, close_button=True)
             await after()
 
-        Way(box, "Waive it", keep)
+        Way(box, "Waive it", keep_waiver)
 
 
 def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:

@@ -157,7 +157,7 @@ def _draw_account(session: Session) -> None:
 def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
     """Show a banner while the service does not answer; end a session without valid token."""
 
-    async def look() -> None:
+    async def look_for_end() -> None:
         if session.is_over:
             ui.navigate.to("/login")
             return
@@ -175,4 +175,4 @@ def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
             text.text = f"The service does not answer: {lost}. What you see is from before; trying again."
 
     banner.set_visibility(session.reading.lost is not None)
-    ui.timer(_LOOK_S, look)
+    ui.timer(_LOOK_S, look_for_end)

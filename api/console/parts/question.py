@@ -27,13 +27,13 @@ def ask_why(tenants: Sequence[Tenant]) -> None:
             port = _add_text_field("To port", "443")
             ui.button("Find out", icon="route").props("no-caps unelevated type=submit")
 
-        def ask() -> None:
+        def open_trace() -> None:
             fields = {"source": source, "destination": destination, "protocol": protocol, "port": port}
             said = {name: str(field.value or "").strip() for name, field in fields.items()}
             asked = find_concerned(tenants, said["source"], said["destination"])
             ui.navigate.to(f"{path_of('trace', asked.id)}?{urlencode(said)}")
 
-        form.on("submit.prevent", ask)
+        form.on("submit.prevent", open_trace)
 
 
 def find_concerned(tenants: Sequence[Tenant], source: str, destination: str) -> Tenant:

@@ -28,7 +28,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
     """
     owned, endpoints = await desk.owned_prefixes(), await desk.endpoints()
 
-    def take(rule: Rule) -> None:
+    def take_rule(rule: Rule) -> None:
         draft = desk.naming(rule, endpoints)
         desk.check(rule, draft, owned)
         found = SuggestedPlace(position, None) if position is not None else suggest_place(draft.acl, rule)
@@ -42,7 +42,7 @@ async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None
         names=_names(desk, endpoints),
         keeps_id=False,
         zone=desk.view.session.zone,
-        take=take,
+        take=take_rule,
     )
 
 
@@ -59,7 +59,7 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
     """Ask for a rule's new contents, and change it where it stands."""
     owned, endpoints = await desk.owned_prefixes(), await desk.endpoints()
 
-    def take(changed: Rule) -> None:
+    def take_rule(changed: Rule) -> None:
         if changed != rule:
             draft = desk.naming(changed, endpoints)
             desk.check(changed, draft, owned)
@@ -71,7 +71,7 @@ async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
         names=_names(desk, endpoints),
         keeps_id=True,
         zone=desk.view.session.zone,
-        take=take,
+        take=take_rule,
     )
 
 

@@ -51,7 +51,7 @@ def working(doing: str) -> None:
         ui.label(f"{doing} …").props("aria-live=polite")
         passed = ui.label("").classes("number small")
 
-    def tick() -> None:
+    def show_seconds() -> None:
         passed.text = words.seconds(round(time.monotonic() - began))
 
-    ui.timer(_TICK_S, tick, immediate=False)
+    ui.timer(_TICK_S, show_seconds, immediate=False)

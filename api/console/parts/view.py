@@ -30,13 +30,13 @@ class Parts:
         """Draw a part that takes its time as soon as the page is shown."""
         self._missing += 1
 
-        async def now() -> None:
+        async def run_now() -> None:
             try:
                 await draw()
             finally:
                 self.drawn()
 
-        ui.timer(0.01, now, once=True)
+        ui.timer(0.01, run_now, once=True)
 
     def drawn(self) -> None:
         """One part less is missing."""

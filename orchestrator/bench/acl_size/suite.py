@@ -107,11 +107,11 @@ def _same_at_any_size(results: Results, pairs: Measured, least: int, most: int) 
 def _against_itself(results: Results, curves: Measured, most: int) -> None:
     """The VNF-ACL against iptables' last match, each relative to its own speed without rules."""
 
-    def packets(way: Way, rules: int) -> Sequence[float]:
+    def measure_packets(way: Way, rules: int) -> Sequence[float]:
         return curves.of(way.name_of_run(rules), rules, Metric.PACKETS)
 
     ours, theirs = Way(VNF_ACL), LAST_MATCH
-    kept = {way: ratios(packets(way, most), packets(way, 0)) for way in (ours, theirs)}
+    kept = {way: ratios(measure_packets(way, most), measure_packets(way, 0)) for way in (ours, theirs)}
     against = Figure.of(ratios(kept[ours], kept[theirs]), "ratio", _TEN_TIMES)
     results.figures[f"vnf_acl_vs_iptables_last_{most}"] = against
     for way, name in ((ours, "vnf_acl"), (theirs, "iptables_last")):

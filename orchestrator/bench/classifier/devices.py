@@ -269,7 +269,7 @@ def time_overlapped(device: Device, made: Sample, count: int, rounds: int) -> li
     """Nanoseconds a packet of bit vectors with copies both ways, three lanes in flight."""
     runs = [prepare(device, Model.BIT_VECTORS, made, 4 * ITEMS, count // 8) for _ in range(3)]
 
-    def once() -> None:
+    def run_once() -> None:
         for number in range(8):
             run = runs[number % 3]
             if number >= len(runs):
@@ -279,7 +279,7 @@ def time_overlapped(device: Device, made: Sample, count: int, rounds: int) -> li
         for run in runs:
             finish(run.loaded, run.lane, run.found, run.items)
 
-    return _time_rounds(once, rounds, 1e9 / (8 * (count // 8)))
+    return _time_rounds(run_once, rounds, 1e9 / (8 * (count // 8)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

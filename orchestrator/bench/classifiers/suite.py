@@ -129,13 +129,13 @@ def sample(rows: Sequence[CacheRow]) -> tuple[Masked, ...]:
 def _inside(row: CacheRow, draw: random.Random) -> Masked:
     """A packet that a row holds."""
 
-    def within(span: Span) -> int:
+    def draw_within(span: Span) -> int:
         return draw.randint(span.low, span.high)
 
     value, mask = row.flags
     return (
-        within(row.source), within(row.destination), within(row.source_ports), within(row.destination_ports),
-        within(row.protocols), value | (draw.randrange(256) & ~mask),
+        draw_within(row.source), draw_within(row.destination), draw_within(row.source_ports),
+        draw_within(row.destination_ports), draw_within(row.protocols), value | (draw.randrange(256) & ~mask),
     )  # fmt: skip
 
 

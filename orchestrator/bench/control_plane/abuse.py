@@ -182,14 +182,14 @@ def _abuse(world: _World, lists: Sequence[Acl]) -> Iterator[list[float]]:
     """Send the lists again and again until the block ends; the seconds of each."""
     over, taken = threading.Event(), list[float]()
 
-    def send() -> None:
+    def send_lists() -> None:
         for acl in itertools.cycle(lists):
             if over.is_set():
                 return
             with suppress(AclflowError):
                 taken.append(world.put_list(acl))
 
-    with _beside(send, over):
+    with _beside(send_lists, over):
         yield taken
 
 
@@ -211,12 +211,12 @@ def find_worst_lists(world: _World, trials: int) -> Mapping[Shape, float]:
     Measured is a list of that shape that turns into its opposite.
     """
 
-    def seconds(shape: Shape) -> float:
+    def measure_seconds(shape: Shape) -> float:
         one, other = shape.lists()
         world.put_list(one)
         return world.put_list(other)
 
-    worst = find_worst(seconds, trials)
+    worst = find_worst(measure_seconds, trials)
     world.put_list(Acl())
     return worst
 

@@ -87,16 +87,16 @@ def by_size(cloud: Cloud, tcam: Tcam) -> list[Series]:
 def _plot_rates(
     x: Sequence[float], case: Callable[[float], tuple[Cloud, Tcam]], x_label: str, y_label: str, *, x_log: bool
 ) -> list[Series]:
-    def papers(at: float) -> float:
+    def rate_of_paper(at: float) -> float:
         return paper(*_add_chunk_size(case(at), PAPERS_CHUNK))[2]
 
-    def union(size: int) -> Callable[[float], float]:
+    def rate_of_union(size: int) -> Callable[[float], float]:
         return lambda at: filters_of(*_add_chunk_size(case(at), size)).union_rate
 
     ways = {
-        "one line, the paper's formula, /18": papers,
-        "any line, exactly, /18": union(PAPERS_CHUNK),
-        "any line, exactly, /16": union(LARGER_CHUNK),
+        "one line, the paper's formula, /18": rate_of_paper,
+        "any line, exactly, /18": rate_of_union(PAPERS_CHUNK),
+        "any line, exactly, /16": rate_of_union(LARGER_CHUNK),
     }
     return [_positive(name, x, [way(at) for at in x], x_label, y_label, x_log=x_log) for name, way in ways.items()]
 

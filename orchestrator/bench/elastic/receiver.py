@@ -55,11 +55,11 @@ def main() -> None:
     seen: set[bytes] = set()
     arrived: Counter[int] = Counter()
 
-    def end(_number: int, _frame: object) -> None:
+    def end_on_signal(_number: int, _frame: object) -> None:
         say(json.dumps({"different": len(seen), "arrived": dict(arrived), "missing": missing(seen)}))
         sys.exit()
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, end_on_signal)
     say("ready")
     began = time.monotonic()
     while True:

@@ -175,8 +175,8 @@ def _add_rehome_link() -> None:
 
 
 def _add_route(namespace: str, service: str, gateway: str) -> None:
-    def add() -> None:
+    def add_inside() -> None:
         with IPRoute() as inner:
             inner.route("add", dst=f"{service}/32", gateway=gateway)
 
-    namespaces.inside(namespace, add)
+    namespaces.inside(namespace, add_inside)

@@ -61,10 +61,10 @@ def _sets(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
     hashed: dict[int, list[Growth]] = {count: [] for count in sizes.counts}
     with ExitStack() as stack:
 
-        def router(name: str) -> Router:
+        def open_router(name: str) -> Router:
             return stack.enter_context(Router(f"{place.prefix}{name}-"))
 
-        routers = {NO_SET: router("none"), **{count: router(f"hash{count}") for count in sizes.counts}}
+        routers = {NO_SET: open_router("none"), **{count: open_router(f"hash{count}") for count in sizes.counts}}
         sets = {count: HashSet() for count in sizes.counts}
         for turn in range(sizes.loads):
             for count in sizes.counts:
@@ -73,7 +73,7 @@ def _sets(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
         ranged, grown = {}, {}
         for count in sizes.intervals:
             steps.next(f"interval set of {count:,}")
-            ranged[count] = router(f"ranges{count}")
+            ranged[count] = open_router(f"ranges{count}")
             grown[count] = growth.interval_set(ranged[count], count, sizes)
         for count in sizes.counts:
             lookup.check(routers[count], count)

@@ -93,7 +93,7 @@ def burst(servers: Managed, tenants: int, updates: int, found: Updates) -> None:
     """
     before, failed = servers.reports(), []
 
-    def of_tenant(tenant: int) -> None:
+    def write_for_tenant(tenant: int) -> None:
         try:
             with servers.client() as client:
                 waiting = client.waiting(_PATIENCE_S)
@@ -106,7 +106,7 @@ def burst(servers: Managed, tenants: int, updates: int, found: Updates) -> None:
         except Exception as error:  # noqa: BLE001 -- told below, on the thread that asked
             failed.append(error)
 
-    threads = [threading.Thread(target=of_tenant, args=(tenant,)) for tenant in range(tenants)]
+    threads = [threading.Thread(target=write_for_tenant, args=(tenant,)) for tenant in range(tenants)]
     began = time.perf_counter()
     for thread in threads:
         thread.start()

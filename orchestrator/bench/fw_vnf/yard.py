@@ -216,7 +216,7 @@ def _run_switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
 def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
     """The switch, connected to us."""
 
-    def launcher(observer: SwitchObserver) -> Launcher:
+    def make_launcher(observer: SwitchObserver) -> Launcher:
         inside = namespaces.inside(
             layout.namespace(SWITCHES), lambda: Launcher(Listen(_CONTROLLER, 0), observer, patience_s=30.0)
         )
@@ -224,7 +224,7 @@ def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
         return inside
 
     namespaces.inside(layout.namespace(SWITCHES), _set_loopback_up)
-    with wait_connected(launcher, {_DATAPATH}) as channels:
+    with wait_connected(make_launcher, {_DATAPATH}) as channels:
         device = Switch(channels[_DATAPATH], uplink=INSIDE_PORT, tier=Tier.SPREAD)
         if not device.claim(1):
             raise Refused("the switch has another master")

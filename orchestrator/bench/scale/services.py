@@ -123,15 +123,15 @@ def _spend(url: str, followed: Sequence[Sequence[str]], changes: Sequence[_Chang
         points = {name: service for service, names in zip(services, followed, strict=True) for name in names}
         first = {(each.service, each.domain): each for each in reversed(changes)}
 
-        def make(made: Iterable[_Change], part: int) -> None:
+        def make_changes(made: Iterable[_Change], part: int) -> None:
             for each in made:
                 generation = services[each.service].change(each.domain, each.number + (2 * run + part) * len(changes))
                 points[each.domain].wait_until_held(each.domain, generation)
             time.sleep(_RESTS_S)
 
-        make(first.values(), 0)  # what is made once is there then
+        make_changes(first.values(), 0)  # what is made once is there then
         before = [service.spent_ms() for service in services]
-        make(changes, 1)
+        make_changes(changes, 1)
         return [service.spent_ms() - spent for service, spent in zip(services, before, strict=True)]
 
 

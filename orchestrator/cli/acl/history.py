@@ -101,10 +101,10 @@ def bisect_versions(
         return
     asked = _read_question(names, packet_options, asking)
 
-    def holds(verdict: Verdict[str]) -> bool:
+    def is_wanted(verdict: Verdict[str]) -> bool:
         return permits(verdict) if decided_by is None else verdict.rule == decided_by
 
-    found = bisect(names, lambda name: _load_list(name, reading), asked, holds)
+    found = bisect(names, lambda name: _load_list(name, reading), asked, is_wanted)
     if as_json:
         say_json({"packet": packet_json(asked.packet), "change": bisected_json(found) if found else None})
     elif found is None:

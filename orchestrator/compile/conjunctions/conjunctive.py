@@ -94,7 +94,7 @@ class Hull(Rule):
 def hull(rule: Rule, sides: Sides) -> Hull:
     """Return the hull of a conjunctive rule, which finds its place among the others."""
 
-    def around(side: Addresses) -> Addresses:
+    def enclose_side(side: Addresses) -> Addresses:
         if side.is_any:
             return ANY
         both = (sides.of(side, family) for family in Family)
@@ -105,8 +105,8 @@ def hull(rule: Rule, sides: Sides) -> Hull:
         rule.action,
         direction=rule.direction,
         protocol=rule.protocol,
-        source=around(rule.source),
-        destination=around(rule.destination),
+        source=enclose_side(rule.source),
+        destination=enclose_side(rule.destination),
         source_ports=_widen_ports(rule.source_ports),
         destination_ports=_widen_ports(rule.destination_ports),
         icmp_type=rule.icmp_type,

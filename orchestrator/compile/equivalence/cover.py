@@ -88,7 +88,7 @@ def _lies_in(span: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
 
 
 def _count_packets(item: Any) -> int:
-    def widths() -> Iterator[int]:
+    def list_widths() -> Iterator[int]:
         for side in (0, 1):
             yield _join_halves(item["high"][side]) - _join_halves(item["low"][side]) + 1
             yield int(item["port_high"][side]) - int(item["port_low"][side]) + 1
@@ -96,7 +96,7 @@ def _count_packets(item: Any) -> int:
             yield int(item["small_high"][axis]) - int(item["small_low"][axis]) + 1
         yield 256 >> int(item["flags"][1]).bit_count()
 
-    return prod(widths())
+    return prod(list_widths())
 
 
 def _count_wanted(want: Any, family: int, wanted: Wanted) -> int:

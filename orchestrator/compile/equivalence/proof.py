@@ -244,14 +244,14 @@ def _met_by(
 ) -> Met:
     """Return what tells the rules that items meet; it proves a list that was kept."""
 
-    def met_by(name: str, items: Items) -> Sequence[Rule]:
+    def find_met(name: str, items: Items) -> Sequence[Rule]:
         tenant = kept.pop(name, None)
         if tenant is not None:
             chain = Chain.of_tenant(tenant, policy.return_traffic)
             lists[name] = _proven(name, chain, _lists_of(policy, rows_of(tenant.number)))
         return lists[name].met_by(items)
 
-    return met_by
+    return find_met
 
 
 def _chains(policy: Policy) -> dict[str, Chain]:

@@ -126,13 +126,13 @@ def entries_in(policy: Policy) -> Callable[[LiftedRule], int | None]:
     tenants = {tenant.id: tenant for tenant in policy.tenants}
     lists: dict[str, Lists] = {}
 
-    def entries(name: LiftedRule) -> int | None:
+    def count_entries(name: LiftedRule) -> int | None:
         _, lift, unit = _lift_rule(name, _Source(tenants.get(name.tenant), policy), lists)
         if unit is None or lift.form is None:
             return None
         return len(rows_of((unit,), policy.operator_numbers, EDGES))
 
-    return entries
+    return count_entries
 
 
 def why_not(rule: Rule) -> str:

@@ -212,18 +212,18 @@ class _Arranged:
         ranks = {order: rank for rank, order in enumerate(dict.fromkeys(each.order for each in placed))}
         lists = {key: number for number, key in enumerate(dict.fromkeys(each.order[:-1] for each in placed))}
 
-        def column(values: Iterable[int], name: str) -> npt.NDArray[Any]:
+        def make_column(values: Iterable[int], name: str) -> npt.NDArray[Any]:
             return np.array(list(values), COLUMNS[name])[of_atom]
 
         atoms = replace(
             atoms,
-            order=column((ranks[each.order] for each in placed), "order"),
-            tenant=column((lists[each.order[:-1]] for each in placed), "tenant"),
-            action=column((PERMIT if each.permits else DENY for each in placed), "action"),
-            log=column((each.meter > 0 for each in placed), "log"),
+            order=make_column((ranks[each.order] for each in placed), "order"),
+            tenant=make_column((lists[each.order[:-1]] for each in placed), "tenant"),
+            action=make_column((PERMIT if each.permits else DENY for each in placed), "action"),
+            log=make_column((each.meter > 0 for each in placed), "log"),
         )
         level = levels(atoms)
-        tenant = column((each.composed.tenant.number for each in placed), "tenant")
+        tenant = make_column((each.composed.tenant.number for each in placed), "tenant")
         band = np.array([each.band for each in placed], np.uint8)[of_atom]
         return cls(placed, replace(atoms, tenant=tenant), of_atom, band, level)
 

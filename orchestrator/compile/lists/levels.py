@@ -219,12 +219,12 @@ def _ranks(
     lower_values = np.unique(np.concatenate((lower, lower_end)))
     version = six.astype(np.uint64) << np.uint64(63)
 
-    def key(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def join_halves(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         ranked = np.searchsorted(upper_values, high).astype(np.uint64) << np.uint64(32)
         found: npt.NDArray[np.uint64] = version | ranked | np.searchsorted(lower_values, low).astype(np.uint64)
         return found
 
-    start, end = key(upper, lower), key(upper_end, lower_end)
+    start, end = join_halves(upper, lower), join_halves(upper_end, lower_end)
     starts = np.unique(start)
     return np.searchsorted(starts, start), np.searchsorted(starts, end, "right") - 1
 

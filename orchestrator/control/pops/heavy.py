@@ -78,13 +78,13 @@ def choose(units: Units, name: str) -> tuple[HeavyChoice, ...] | None:
     begun = units.read(lambda unit: HeavyRound.of(unit, name))
     chosen = begun.choice()
 
-    def work(unit: Unit) -> bool:
+    def write_choice(unit: Unit) -> bool:
         if unit.pops.get(name).chosen != begun.pop.chosen:
             return False
         unit.pops.choose(name, chosen)
         return True
 
-    if not units.write(work):
+    if not units.write(write_choice):
         return None
     log.info("heavy hitters", pop=name, rules=[str(each.rule) for each in chosen])
     return chosen

@@ -53,11 +53,11 @@ def matrix() -> tuple[Fault, ...]:
 
 
 def _kill_service(*names: str) -> Fault:
-    def begin(stage: Stage) -> None:
+    def kill_services(stage: Stage) -> None:
         for name in names:
             stage.lab.kill(name)
 
-    return Fault(f"killed: {' and '.join(names)}", begin, _MIDDLE)
+    return Fault(f"killed: {' and '.join(names)}", kill_services, _MIDDLE)
 
 
 def _kill_at_step(command: str, step: str) -> Fault:

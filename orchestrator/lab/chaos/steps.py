@@ -72,13 +72,13 @@ def install(command: str, file: Path) -> None:
 
 def _end_around(before: str, after: str, function: Callable[..., Any], file: Path) -> Callable[..., Any]:
     @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call_between_ends(*arguments: Any, **named: Any) -> Any:
         _end_process_at(before, file)
         result = function(*arguments, **named)
         _end_process_at(after, file)
         return result
 
-    return call
+    return call_between_ends
 
 
 def _end_process_at(step: str, file: Path) -> None:

@@ -72,17 +72,17 @@ class World:
         """Every kind of packets, numbered from 0."""
         found: list[Kind] = []
 
-        def add(sender: str, receiver: str, packet: Packet, *, is_forged: bool = False) -> None:
+        def add_kind(sender: str, receiver: str, packet: Packet, *, is_forged: bool = False) -> None:
             found.append(Kind(len(found), sender, receiver, packet, is_forged))
 
         for sender, receiver in permutations([node.name for node in self.spec.nodes], 2):
             for family in Family:
                 shapes = [(UDP, ALWAYS), *((TCP, port) for port in PORTS), (UDP, PORTS[0])]
                 for protocol, port in shapes if family is Family.IPV4 else shapes[:3]:
-                    add(sender, receiver, self._make_packet(sender, receiver, family, protocol, port))
+                    add_kind(sender, receiver, self._make_packet(sender, receiver, family, protocol, port))
         for liar, name, receiver in (("alice", "db1", "web1"), ("web1", "db1", "bank2"), ("bank2", "web1", "db1")):
             forged = self._make_packet(name, receiver, Family.IPV4, UDP, ALWAYS)
-            add(liar, receiver, forged, is_forged=True)
+            add_kind(liar, receiver, forged, is_forged=True)
         return tuple(found)
 
     def _make_packet(self, sender: str, receiver: str, family: Family, protocol: int, port: int) -> Packet:

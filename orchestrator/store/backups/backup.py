@@ -248,14 +248,14 @@ def _write_stream(
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=6) as file:
 
-        def put(value: object) -> None:
+        def put_line(value: object) -> None:
             line = orjson.dumps(value, default=_make_plain, option=orjson.OPT_APPEND_NEWLINE)
             digest.update(line)
             file.write(line)
 
-        put({"aclflow_backup": FORMAT, **asdict(contents)})
+        put_line({"aclflow_backup": FORMAT, **asdict(contents)})
         for number, row in enumerate(rows, 1):
-            put(list(row))
+            put_line(list(row))
             if number % _AT_ONCE == 0:
                 done(number)
         signed = sign(digest.digest())

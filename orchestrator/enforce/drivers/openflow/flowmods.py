@@ -77,7 +77,7 @@ def bundle_flows(command: Command, flows: FlowTable, *, bundle: int, first_xid: 
     begins[::PIECE_ROWS] = True
     starts = np.flatnonzero(begins)
 
-    def parts() -> Iterator[bytes]:
+    def pack_parts() -> Iterator[bytes]:
         for start, rows in zip(starts.tolist(), np.split(order, starts[1:]), strict=False):
             group = _message_array(flows, rows, instructions=_instruction_matrix(flows, rows) if instructed else None)
             group["bundle"] = bundle
@@ -86,7 +86,7 @@ def bundle_flows(command: Command, flows: FlowTable, *, bundle: int, first_xid: 
             group["outer_xid"] = group["xid"] = np.arange(first_xid + start, first_xid + start + len(rows))
             yield group.tobytes()
 
-    return Encoded(order, parts)
+    return Encoded(order, pack_parts)
 
 
 def bundled_row(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:

@@ -186,13 +186,13 @@ class SharedStream(Stream):
             giving_back.callback(self._rest, select.EPOLLIN)
             giving_back.callback(self.reading.release)
 
-            def pump(timeout_s: float) -> bool:
+            def pump_once(timeout_s: float) -> bool:
                 if not waiter.poll(timeout_s * 1000) or self._read_now(take):
                     return True
                 giving_back.close()  # who serves has to see the end
                 return False
 
-            yield pump
+            yield pump_once
 
     def _rest(self, events: int) -> None:
         """Set the events that wake the serving thread besides the stream's end."""

@@ -98,12 +98,12 @@ def parse_document(document: Any, definitions: Mapping[str, str]) -> tuple[Filte
     Raises BadInput, and Missing without the library.
     """
 
-    def work(policy: ModuleType) -> object:
+    def parse_with(policy: ModuleType) -> object:
         from aerleon.lib.policy_builder import PolicyBuilder  # noqa: PLC0415 - the library is optional
 
         return policy.FromBuilder(PolicyBuilder(document, naming_of(definitions, document), False, False))
 
-    return _parse_policy(work)
+    return _parse_policy(parse_with)
 
 
 def _parse_policy(work: Callable[[Any], Any]) -> tuple[Filter, ...]:
@@ -132,20 +132,20 @@ def _nothing_ignored(policy: Any) -> Iterator[None]:
 
     warnings: list[str] = []
 
-    def take(record: Any) -> bool:
+    def take_record(record: Any) -> bool:
         warnings.append(str(record.getMessage()))
         return False
 
-    def refuse(token: Any) -> None:
+    def refuse_token(token: Any) -> None:
         raise BadInput(f"{token.value[0]!r} means nothing here", place=f"line {token.lineno}")
 
     logger, skip = logging.get_absl_logger(), policy.t_error
-    logger.addFilter(take)
-    policy.t_error = refuse
+    logger.addFilter(take_record)
+    policy.t_error = refuse_token
     try:
         yield
     finally:
-        logger.removeFilter(take)
+        logger.removeFilter(take_record)
         policy.t_error = skip
     serious = [warning for warning in warnings if not _HARMLESS.match(warning)]
     if serious:

@@ -90,7 +90,7 @@ def network_group(name: str, config: Config) -> Sides:
     Raises BadInput if it is missing, empty, or unreadable.
     """
 
-    def line(words: Words) -> list[tuple[Family, Span]]:
+    def read_line(words: Words) -> list[tuple[Family, Span]]:
         if not words.take_if("network-object"):
             raise BadInput(f"'{words.peek()[:40]}' is not known in a network group")
         if words.take_if("object"):
@@ -99,7 +99,9 @@ def network_group(name: str, config: Config) -> Sides:
         words.done()
         return found
 
-    return config.groups.once(("network", name), lambda: sides_of(members(name, ("network",), config.groups, line)))
+    return config.groups.once(
+        ("network", name), lambda: sides_of(members(name, ("network",), config.groups, read_line))
+    )
 
 
 def service_object(name: str, config: Config) -> tuple[Axes, ...]:
@@ -113,7 +115,7 @@ def services(name: str, config: Config) -> tuple[Axes, ...]:
     Raises BadInput.
     """
 
-    def line(words: Words) -> list[Axes]:
+    def read_line(words: Words) -> list[Axes]:
         if words.take_if("protocol-object"):
             return _of_service(words)
         if not words.take_if("service-object"):
@@ -123,7 +125,7 @@ def services(name: str, config: Config) -> tuple[Axes, ...]:
         return _of_service(words)
 
     return config.groups.once(
-        ("services", name), lambda: tuple(members(name, ("protocol", "service"), config.groups, line))
+        ("services", name), lambda: tuple(members(name, ("protocol", "service"), config.groups, read_line))
     )
 
 
@@ -142,20 +144,22 @@ def ports(name: str, config: Config, number: int) -> Spans:
     if number not in {ASA_PROTOCOLS.get(one) for one in group.qualifier.split("-")}:
         raise BadInput(f"the object group {name[:80]} holds ports of {group.qualifier}")
 
-    def line(words: Words) -> list[Span]:
+    def read_line(words: Words) -> list[Span]:
         if not words.take_if("port-object"):
             raise BadInput(f"'{words.peek()[:40]}' is not known in a group of ports")
         found = port_spans(words, number, ASA_PORTS)
         words.done()
         return list(found)
 
-    return config.groups.once(("ports", name, number), lambda: union(members(name, ("service",), config.groups, line)))
+    return config.groups.once(
+        ("ports", name, number), lambda: union(members(name, ("service",), config.groups, read_line))
+    )
 
 
 def icmp_types(name: str, config: Config, number: int) -> int:
     """The ICMP types of an ``object-group icmp-type``, as a set of bits. Raises BadInput."""
 
-    def line(words: Words) -> list[int]:
+    def read_line(words: Words) -> list[int]:
         if not words.take_if("icmp-object"):
             raise BadInput(f"'{words.peek()[:40]}' is not known in a group of ICMP types")
         kind, code = icmp_kind(words.take("an ICMP type"), None, _ICMP[number])
@@ -164,7 +168,7 @@ def icmp_types(name: str, config: Config, number: int) -> int:
             raise BadInput("a group of ICMP types holds no codes")
         return [kind]
 
-    return sum(1 << kind for kind in set(members(name, ("icmp-type",), config.groups, line)))
+    return sum(1 << kind for kind in set(members(name, ("icmp-type",), config.groups, read_line)))
 
 
 def icmp(words: Words, number: int) -> Axes:

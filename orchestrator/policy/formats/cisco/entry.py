@@ -133,10 +133,10 @@ def _standard(words: Words, draft: _Draft) -> None:
 def _read_extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
     family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
 
-    def group(name: str) -> Spans:
+    def find_group(name: str) -> Spans:
         return object_groups.network(name, groups, family)
 
-    def ports(name: str, number: int) -> Spans:
+    def read_ports(name: str, number: int) -> Spans:
         return object_groups.ports(name, groups, number)
 
     number = None
@@ -149,10 +149,10 @@ def _read_extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> N
         number = protocol(word, family)
         if number is not None:
             draft.axes["protocols"] = 1 << number
-    draft.axes["source"] = addresses(words, family, group)
-    transport(words, number, "source_ports", draft.axes, ports)
-    draft.axes["destination"] = addresses(words, family, group)
-    transport(words, number, "destination_ports", draft.axes, ports)
+    draft.axes["source"] = addresses(words, family, find_group)
+    transport(words, number, "source_ports", draft.axes, read_ports)
+    draft.axes["destination"] = addresses(words, family, find_group)
+    transport(words, number, "destination_ports", draft.axes, read_ports)
     if number == TCP:
         flags = tcp_flags(words, one_only=kind in (Kind.NAMED, Kind.XR))
         if flags is not None:

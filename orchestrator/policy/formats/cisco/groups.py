@@ -39,10 +39,10 @@ def network(name: str, groups: Groups, family: Family) -> Spans:
     """
     by_wildcard = name in groups and groups[name].kind == _WILDCARDS
 
-    def line(words: Words) -> list[Span]:
+    def read_line(words: Words) -> list[Span]:
         return _network_line(words, family, by_wildcard=by_wildcard)
 
-    return groups.once(("network", name, family), lambda: union(members(name, _NETWORKS[family], groups, line)))
+    return groups.once(("network", name, family), lambda: union(members(name, _NETWORKS[family], groups, read_line)))
 
 
 def service(name: str, groups: Groups) -> tuple[Axes, ...]:
@@ -59,12 +59,12 @@ def ports(name: str, groups: Groups, number: int) -> Spans:
     Raises BadInput as `network` does.
     """
 
-    def line(words: Words) -> list[Span]:
+    def read_line(words: Words) -> list[Span]:
         found = port_spans(words, number)
         words.done()
         return list(found)
 
-    return groups.once(("port", name, number), lambda: union(members(name, ("port", "ip port"), groups, line)))
+    return groups.once(("port", name, number), lambda: union(members(name, ("port", "ip port"), groups, read_line)))
 
 
 def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read: LineReader[_T]) -> list[_T]:
@@ -77,7 +77,7 @@ def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read
     found: list[_T] = []
     done: set[str] = set()
 
-    def walk(name: str, above: tuple[str, ...]) -> None:
+    def walk_group(name: str, above: tuple[str, ...]) -> None:
         group = groups.get(name)
         if group is None or group.kind not in kinds:
             raise BadInput(f"there is no object-group {'|'.join(kinds)} {name[:80]}")
@@ -88,14 +88,14 @@ def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read
         for numbered in group.lines:
             words = numbered[1:] if numbered[0].isdigit() and len(numbered) > 1 else numbered
             if words[0] in _INNER and len(words) == 2:
-                walk(words[1], (*above, name))
+                walk_group(words[1], (*above, name))
             elif words[0] not in ("description", "remark"):
                 found.extend(read(Words(words)))
         done.add(name)
         if len(found) > _MOST_MEMBERS:
             raise BadInput(f"the object group {name[:80]} has more than {_MOST_MEMBERS} members")
 
-    walk(name, ())
+    walk_group(name, ())
     if not found:
         raise BadInput(f"the object group {name[:80]} is empty")
     return found

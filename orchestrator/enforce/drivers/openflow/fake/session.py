@@ -240,12 +240,12 @@ class Session:
         if self.switch.in_kernel and not _UNKNOWN_TO_LINUX.isdisjoint(_written(instructions)):
             raise Complaint(Reason.BAD_SET_ARGUMENT)
 
-        def add(undo: Undo) -> None:
+        def add_entry(undo: Undo) -> None:
             now = self.switch.clock()
             entry = Entry(what.table, priority, what.match, what.cookie, instructions, flags, now, now)
             self.switch.add(entry, undo)
 
-        return add
+        return add_entry
 
     def _control_bundle(self, raw: bytes) -> bytes:
         number, kind, flags = struct.unpack_from("!IHH", raw, 8)
@@ -320,18 +320,18 @@ def _read_padded_match(raw: bytes, at: int) -> tuple[fields.Match, int]:
 def channel_to(switch: FakeSwitch) -> StreamChannel:
     """Return a channel to the switch that answers every message synchronously."""
 
-    def send(data: bytes) -> None:
-        deliver(session.feed(data))
+    def send_to_session(data: bytes) -> None:
+        deliver_to_channel(session.feed(data))
 
-    def deliver(data: bytes) -> None:
+    def deliver_to_channel(data: bytes) -> None:
         at = 0
         while at < len(data):
             length = HEADER.unpack_from(data, at)[2]
             channel.deliver(data[at : at + length])
             at += length
 
-    channel = StreamChannel(switch.datapath_id, switch.ports, send)
-    session = Session(switch, push=deliver)
+    channel = StreamChannel(switch.datapath_id, switch.ports, send_to_session)
+    session = Session(switch, push=deliver_to_channel)
     switch.port_watchers.append(lambda: channel.set_ports(switch.ports))
     return channel
 

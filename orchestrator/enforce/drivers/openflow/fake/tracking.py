@@ -148,16 +148,16 @@ def can_track(values: Mapping[str, int]) -> bool:
 def way_of(values: Mapping[str, int]) -> Way:
     """The way of a packet."""
 
-    def one(*names: str) -> int:
+    def read_first(*names: str) -> int:
         return next((values[name] for name in names if name in values), 0)
 
     protocol = values.get("ip_proto", 0)
     ports = (0, 0)
     if protocol in (_TCP, _UDP):
-        ports = one("tcp_src", "udp_src"), one("tcp_dst", "udp_dst")
+        ports = read_first("tcp_src", "udp_src"), read_first("tcp_dst", "udp_dst")
     elif protocol in _REQUESTS:
-        ports = one("icmp_type", "icmpv6_type"), one("icmp_code", "icmpv6_code")
-    addresses = one("ipv4_src", "ipv6_src"), one("ipv4_dst", "ipv6_dst")
+        ports = read_first("icmp_type", "icmpv6_type"), read_first("icmp_code", "icmpv6_code")
+    addresses = read_first("ipv4_src", "ipv6_src"), read_first("ipv4_dst", "ipv6_dst")
     return Way(values.get("eth_type", 0), protocol, *addresses, *ports)
 
 
