@@ -97,7 +97,7 @@ def only_tenant(principal: Principal) -> str | None:
 
 
 async def administrator(principal: Caller) -> Principal:
-    """For what only administrators see."""
+    """Return the caller if it is an administrator. Raises NotFound."""
     if not is_admin(principal):
         raise NotFound("there is no such thing here")
     return principal
@@ -114,42 +114,42 @@ async def tenant_creator(principal: Caller) -> Principal:
 
 
 async def tenant_reader(tenant: NamePath, principal: Caller) -> Principal:
-    """For reading what belongs to a tenant."""
+    """Return the caller if it may read what belongs to a tenant."""
     if not is_admin(principal) and principal.tenant != tenant:
         raise NotFound(f"there is no tenant '{tenant}'")
     return principal
 
 
 async def tenant_writer(principal: Annotated[Principal, Depends(tenant_reader)]) -> Principal:
-    """For changing a tenant's access list."""
+    """Return the caller if it may change a tenant's access list."""
     if principal.role is Role.READER:
         raise Forbidden("this token may only read")
     return principal
 
 
 async def tenant_owner(principal: Annotated[Principal, Depends(tenant_reader)]) -> Principal:
-    """For changing a tenant itself and what it owns."""
+    """Return the caller if it may change a tenant itself and what it owns."""
     if not is_admin(principal):
         raise Forbidden("only administrators change what a tenant is and owns")
     return principal
 
 
 async def domain_reader(domain: NamePath, principal: Caller) -> Principal:
-    """For reading a domain's sites: administrators and the domain's enforcers."""
+    """Return the caller if it may read a domain: administrators and the domain's enforcers."""
     if not is_admin(principal) and principal.domain != domain:
         raise NotFound(f"there is no domain '{domain}'")
     return principal
 
 
 async def domain_owner(principal: Annotated[Principal, Depends(domain_reader)]) -> Principal:
-    """For changing a domain."""
+    """Return the caller if it may change a domain."""
     if not is_admin(principal):
         raise Forbidden("only administrators change a domain")
     return principal
 
 
 async def the_enforcer(enforcer: int, principal: Annotated[Principal, Depends(domain_reader)]) -> Principal:
-    """For what an enforcement point says of itself: only that one."""
+    """Return the caller if it is just the enforcement point that the path names."""
     if principal.enforcer != enforcer:
         if is_admin(principal):
             raise Forbidden("only the enforcer itself reports")

@@ -174,7 +174,7 @@ class Condition:
         self._header = header
 
     def require(self, current: str) -> None:
-        """For a write of what exists, at ETag `current`.
+        """Check the condition of a write to something at ETag `current`.
 
         Raises Stale, and Unconditional when nothing is asked for.
         """
@@ -185,7 +185,7 @@ class Condition:
         self.allow(current)
 
     def allow(self, current: str | None) -> None:
-        """For a write that needs no condition, but keeps to one.
+        """Check the condition, if there is one, of a write that needs none.
 
         None: there is nothing yet. Raises Stale.
         """

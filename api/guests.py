@@ -43,7 +43,7 @@ class GuestLoop(uvloop.Loop):
     """An event loop that counts guests before their TLS handshake, and bounds that."""
 
     async def create_server(self, protocol_factory: Callable[[], Any], *arguments: Any, **named: Any) -> Any:
-        """As asyncio's."""
+        """Create a server as asyncio does, which limits connections before TLS."""
         context, handshake_s = named.pop("ssl", None), HANDSHAKE_S
 
         def shaking_hands() -> _Handshake:
@@ -169,7 +169,7 @@ class Guest(HttpToolsProtocol):
         self._door.leave(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn's, unless there is no room."""
+        """Take the connection as uvicorn does, unless there is no room."""
         super().connection_made(transport)
         if self._door.enter(self):
             self._expect(self._door.limits.headers_s)
@@ -177,13 +177,13 @@ class Guest(HttpToolsProtocol):
             self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvicorn's."""
+        """Give the connection's place back, and tell uvicorn."""
         self._expect(None)
         self.depart()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn's, with headers of a bounded length."""
+        """Pass data to uvicorn, with headers of a bounded length."""
         if self._header_bytes is not None:
             self._header_bytes += len(data)
         super().data_received(data)
@@ -193,7 +193,7 @@ class Guest(HttpToolsProtocol):
             self._expect(self._door.limits.headers_s)
 
     def handle_websocket_upgrade(self) -> None:
-        """As uvicorn's: what comes is no request any more, and the connection is a `GuestSocket`'s."""
+        """Hand the connection to a `GuestSocket`, as uvicorn does."""
         self._expect(None)
         self._is_page = True
         self.depart()
@@ -203,20 +203,20 @@ class Guest(HttpToolsProtocol):
         """Log nothing, unlike uvicorn's: anybody may ask for another protocol, and the request is answered."""
 
     def on_message_begin(self) -> None:
-        """As uvicorn's: headers begin."""
+        """Note that headers begin, and tell uvicorn."""
         super().on_message_begin()
         self._header_bytes = self._header_bytes or 0
         self._expect(self._door.limits.headers_s)
 
     def on_headers_complete(self) -> None:
-        """As uvicorn's: a body may follow."""
+        """Note that a body may follow, and tell uvicorn."""
         self._header_bytes = None
         self._expect(self._door.limits.body_s)
         self._door.rest(self)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """As uvicorn's: all was said."""
+        """Note that the request is complete, and tell uvicorn."""
         self._expect(None)
         super().on_message_complete()
 
@@ -239,12 +239,12 @@ class _Handshake(SSLProtocol):  # type: ignore[misc]
         self._guest = guest
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """As uvloop's."""
+        """Pass the connection on, and watch how long TLS takes."""
         super().connection_made(transport)
         self._guest.arrive(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvloop's."""
+        """Stop watching, and pass on that the connection is lost."""
         super().connection_lost(exc)
         self._guest.depart()
 

@@ -68,7 +68,7 @@ def find_change_of(services: Services, tenant: str, body: AskedBody) -> BlameBod
 
 
 def find_neighbours(services: Services, tenant: str, body: AskedBody) -> BisectedBody:
-    """Two neighbouring versions that disagree about a packet. Raises BadInput."""
+    """Find two neighbouring versions that disagree about a packet. Raises BadInput."""
 
     def work(unit: Unit) -> BisectedBody:
         asked = body.to_question(_read_return_traffic(unit, tenant))

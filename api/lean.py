@@ -41,7 +41,7 @@ class Strict(APIRoute):
         self._query = frozenset(_query_names(self.dependant))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As FastAPI's."""
+        """Handle a request as FastAPI does."""
         self._refuse_unknown(scope)
         await self.answer(scope, receive, send)
 
@@ -72,7 +72,7 @@ class Lean(Strict):
         self._plan = plan_of(self.dependant) if answers_itself(endpoint) else None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As FastAPI's. Exceptions are answered by the application's handlers, as there."""
+        """Answer a request as FastAPI does; the application's handlers answer exceptions."""
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:

@@ -195,7 +195,7 @@ class Reviews:
                 self._turns.pop(forgotten, None)
 
     def _let_go(self, about: Hashable) -> None:
-        """Nothing came of a look: where nothing is known from before either, nothing is kept."""
+        """Forget a look that failed, where nothing is known from before."""
         with self._guard:
             if about not in self._known:
                 self._turns.pop(about, None)

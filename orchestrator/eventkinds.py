@@ -171,7 +171,7 @@ OBSERVED = frozenset(
 
 
 def about(kind: str) -> About:
-    """Whom events of a kind are about.
+    """Return whom events of a kind are about.
 
     Of one that is not declared only administrators learn.
     """

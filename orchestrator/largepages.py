@@ -73,7 +73,7 @@ class Growth:
         return self._quiet >= _QUIET_LOOKS and pages - self._gathered >= _FRESH_PAGES
 
     def note_gathered(self, pages: int) -> None:
-        """It was done."""
+        """Note that pages were gathered."""
         self._gathered = self._before = pages
 
 

@@ -51,14 +51,14 @@ class Certified(Guest):
     """SHA-256 of the certificate that the other side showed; None where it showed none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn's; TLS has shaken hands by now."""
+        """Note the client's certificate, after TLS, and pass the connection to uvicorn."""
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert(binary_form=True) if tls is not None else None
         self.fingerprint = hashlib.sha256(shown).digest() if shown else None
 
     def on_message_begin(self) -> None:
-        """As uvicorn's: a request begins."""
+        """Hand the certificate to the request that begins, and tell uvicorn."""
         super().on_message_begin()
         if self.fingerprint is not None:
             self.scope[CERTIFICATE] = self.fingerprint  # type: ignore[literal-required]  # a key of ours

@@ -100,7 +100,7 @@ class Parts:
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """From the application's start to its end."""
+        """Run the parts from the application's start to its end."""
         self.control.start()
         self.auditor.start()
         self.programs.start()

@@ -148,7 +148,7 @@ class Draft:
         return replace(self, edits=(*self.edits, edit), states=(*self.states, edit.apply_to(self.acl)))
 
     def undone(self) -> Draft:
-        """Without the last edit."""
+        """Return the draft without the last edit."""
         return replace(self, edits=self.edits[:-1], states=self.states[:-1])
 
     def onto(self, base: AclSeen) -> Draft | tuple[str, ...]:

@@ -91,18 +91,18 @@ class GuestSocket(WebSocketsSansIOProtocol):
         return self.client[0] if self.client is not None else ""
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """As uvicorn's, unless there is no room."""
+        """Take the connection as uvicorn does, unless there is no room."""
         super().connection_made(transport)
         if not self._door.enter(self):
             self.end()
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn's: it is in use."""
+        """Note that the connection is in use, and pass the data to uvicorn."""
         self._door.rest(self)
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvicorn's."""
+        """Give the connection's place back, and tell uvicorn."""
         self._door.leave(self)
         super().connection_lost(exc)
 

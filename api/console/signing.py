@@ -34,7 +34,7 @@ class _SmallForm(APIRoute):
     """A route that anybody may send a form to: it is small."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As FastAPI's, with no more of the body than that."""
+        """Handle the request as FastAPI does, with a body of limited length."""
         await super().handle(scope, counting(receive, _FORM_BYTES), send)
 
 

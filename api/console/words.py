@@ -16,7 +16,7 @@ _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 
 
 def count(number: int) -> str:
-    """Thousands apart, by a narrow space: 20 000."""
+    """Spell a number with a narrow space between thousands: 20 000."""
     return f"{number:,}".replace(",", "\u202f")
 
 
@@ -26,7 +26,7 @@ def of(number: int, noun: str, plural: str = "") -> str:
 
 
 def short(number: float, unit: str = "") -> str:
-    """Three digits and a decimal prefix: 12.3 k, 1.25 M; with a unit: 1.25 MB."""
+    """Spell a number with three digits and a decimal prefix: 12.3 k, 1.25 MB."""
     size, step = float(number), 0
     while abs(size) >= 999.5 and step < len(_DECIMAL) - 1:
         size, step = size / 1000, step + 1
@@ -95,7 +95,7 @@ def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
 
 
 def list_names(names: Sequence[str], most: int = 4) -> str:
-    """Some names, the rest as a number: a, b and 3 more."""
+    """List some names, and the rest as a number: a, b and 3 more."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {count(len(names) - most)} more"
 

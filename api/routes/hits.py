@@ -286,7 +286,7 @@ def _make_history(rule: str, history: Sequence[hitrecords.HitStretch] | None) ->
 
 
 def _idle_s(rule: RuleWatch, now: dt.datetime) -> float:
-    """For how long nothing met a rule, as far as anybody looked."""
+    """Return for how many seconds no packet has met a rule."""
     return (now - (rule.hits.last_hit or rule.since)).total_seconds()
 
 

@@ -123,7 +123,7 @@ class _Arrivals:
         """No port changes while a suite runs."""
 
     def switch_demoted(self, channel: Channel) -> None:
-        """Nobody else commands the lab's switches."""
+        """Do nothing: nobody else commands the lab's switches."""
 
     def seen(self, channel: Channel, message: bytes) -> None:
         """No rule of a suite logs."""

@@ -116,7 +116,7 @@ class _Site:
         self._until_a_chassis()
 
     def _until_a_chassis(self) -> None:
-        """Until ovn-controller has made itself known: before, nobody is waited for."""
+        """Wait until ovn-controller has registered its chassis."""
         southbound = _Database(self._find_socket("sb"), "OVN_Southbound")
         asked = {"op": "select", "table": "Chassis", "where": [], "columns": ["name"]}
         _until(lambda: bool(southbound.transact([asked])[0]["rows"]), "ovn-controller did not register")

@@ -93,7 +93,7 @@ class Series:
     y_log: bool = False
 
     def document(self) -> dict[str, object]:
-        """Its form in results.json."""
+        """Return its form in results.json."""
         band = {"low": self.low, "high": self.high} if self.low else {}
         logs = {name: True for name, is_log in (("x_log", self.x_log), ("y_log", self.y_log)) if is_log}
         labels = {"x_label": self.x_label, "y_label": self.y_label}

@@ -68,7 +68,7 @@ QUALIFY = "qualify"
 
 
 def _quiet(text: str, *, done: int = 0, total: int = 0) -> None:
-    """Nobody wants to know."""
+    """Show no progress."""
 
 
 def check(name: str, journal: Path | None = None) -> None:

@@ -235,7 +235,7 @@ class _Held:
         )
 
     def order(self) -> npt.NDArray[np.intp]:
-        """Places, those with the most packets first."""
+        """Return the places, those with the most packets first."""
         return np.argsort(-self.packets, kind="stable")
 
     def take(self, places: npt.NDArray[np.intp]) -> _Held:

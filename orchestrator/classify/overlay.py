@@ -146,7 +146,7 @@ class Overlaid:
         return np.where(is_over, self._names.numbers[over], built.names.numbers[found])
 
     def exchange_rows(self, removed: Iterable[int], placed: Iterable[Placed]) -> Overlaid:
-        """These rows without some, and with others, which replace rows of the same number."""
+        """Return the rows without some, and with others; an equal number replaces."""
         changes = {**self._changes, **dict.fromkeys(removed), **{row.number: row for row in placed}}
         if len(changes) <= MOST_CHANGED:
             return Overlaid(self._family, self._built, MappingProxyType(changes))

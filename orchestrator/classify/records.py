@@ -249,7 +249,7 @@ class _PcapngWalk:
         place, size = 0, len(data)
         while place + 12 <= size:
             if data[place : place + 4] == self._packets:
-                place = found.add_run(self._run(data, place))
+                place = found.add_run(self._read_packet_blocks(data, place))
                 if place + 12 > size:
                     break
             if data[place : place + 4] == _PCAPNG:
@@ -265,8 +265,8 @@ class _PcapngWalk:
             place += length
         return place
 
-    def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
-        """Packet blocks in a row."""
+    def _read_packet_blocks(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
+        """Return how far a row of packet blocks goes, and their columns."""
         return _records.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._told)
 
     def _begin_section(self, data: bytes, place: int) -> None:

@@ -43,7 +43,7 @@ class Kinds:
     """The kind of each frame, while no kind was left out."""
 
     def take(self, which: npt.NDArray[np.bool_]) -> Kinds:
-        """Some of the kinds."""
+        """Select some of the kinds."""
         some = np.flatnonzero(which)
         return Kinds(self.packets.take(some), self.count[some], self.byte_counts[some], self.first[some], self.group)
 

@@ -67,7 +67,7 @@ class Timeline:
 
     @classmethod
     def none(cls) -> Timeline:
-        """Of no packets."""
+        """Return the timeline of no packets."""
         return cls(0, np.zeros(0, np.int64), np.zeros((0, len(Fate)), np.int64))
 
     @classmethod

@@ -54,7 +54,7 @@ class Asked:
     adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
 
     def document(self, name: str) -> dict[str, object]:
-        """As the REST interface wants it. Raises BadInput."""
+        """Return the body for the REST interface. Raises BadInput."""
         essential = {"dhcp": self.dhcp or [], "dns": self.dns or [], "ntp": self.ntp or []}
         installs = {"controller": _login(self.install_controller)} if self.install_controller else {}
         return {

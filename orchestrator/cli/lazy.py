@@ -160,4 +160,4 @@ def application(branch: Branch) -> typer.Typer:
 
 
 def _sign() -> None:
-    """Stands for a command in listings."""
+    """Do nothing; stands for a command in listings."""

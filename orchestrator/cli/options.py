@@ -156,7 +156,7 @@ class Reading:
     url: Url = None
 
     def options(self) -> Options:
-        """As the readers want them. Raises BadInput, Missing and TooLarge that name the option."""
+        """Return the readers' options. Raises BadInput, Missing and TooLarge that name the option."""
         return Options(
             chains=tuple(self.chain or ()),
             stateless=self.stateless,

@@ -59,7 +59,7 @@ class CloudOptions:
     regions: Annotated[int, typer.Option(help="Regions a tenant uses; they tell how many boxes it manages today.")] = 2
 
     def cloud(self) -> Cloud:
-        """As the planner wants it. Raises BadInput."""
+        """Return the planner's cloud. Raises BadInput."""
         counts = whole(self.vms, "--vms"), whole(self.tenants, "--tenants")
         return Cloud(*counts, self.blocks, self.pairs, Topology(regions=self.regions))
 
@@ -76,7 +76,7 @@ class TcamOptions:
     most_functions: Annotated[int, typer.Option(help="Hash functions that the router can compute at most.")] = 288
 
     def memory(self) -> Tcam:
-        """As the planner wants it. Raises BadInput."""
+        """Return the planner's memory. Raises BadInput."""
         entries = whole(self.tcam, "--tcam")
         return Tcam(entries, self.width, self.forwarding_share, self.heavy_share, self.most_functions)
 
@@ -94,7 +94,7 @@ class LoadOptions:
     shared: Annotated[bool, typer.Option("--shared", help="One curve for the rules of all tenants together.")] = False
 
     def load(self) -> Load:
-        """As the planner wants it. Raises BadInput."""
+        """Return the planner's load. Raises BadInput."""
         points = tuple(_read_point(text) for text in self.popularity or ())
         curve = Popularity(points) if points else Popularity()
         return Load(self.permitted, self.attack, self.wan, curve, self.shared)
@@ -112,7 +112,7 @@ class MachineOptions:
     hop: Annotated[float, typer.Option(help="Milliseconds from the router to a server, or back.")] = 10.0
 
     def machines(self) -> Machines:
-        """As the planner wants it. Raises BadInput."""
+        """Return the planner's machines. Raises BadInput."""
         return Machines(
             memory_gb=self.memory, octets_a_pair=self.octets, server_gbps=self.server_gbps,
             server_cores=self.server_cores, gateway_cores=self.gateway_cores, hop_ms=self.hop,
@@ -160,7 +160,7 @@ class ModelOptions:
     functions: Annotated[int, typer.Option(help="Hash functions.")] = 11
 
     def model(self) -> Model:
-        """As the sampler wants it. Raises BadInput."""
+        """Return the sampler's model. Raises BadInput."""
         return Model(self.lines, self.width, self.per_line, self.functions)
 
 

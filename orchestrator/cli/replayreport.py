@@ -249,7 +249,7 @@ def _spell_count(count: Count) -> tuple[str, str]:
 
 
 def _place(flow: Flow, found: Replay) -> str:
-    """Its first packet, and of which capture that is where there are several."""
+    """Return where a flow's first packet is, with its capture if there are several."""
     packet = f"packet {flow.first.packet}"
     return packet if len(found.captures) == 1 else f"{packet} of {flow.first.capture}"
 

@@ -68,7 +68,7 @@ def standing_for(target: str) -> Callable[..., None] | None:
         return None
 
     def nothing(**_: object) -> None:
-        """Stands for a command while a shell completes."""
+        """Do nothing; stands for a command while a shell completes."""
 
     nothing.__signature__ = inspect.Signature([_make_parameter(each) for each in found])  # type: ignore[attr-defined]
     return nothing

@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _move(order: Order) -> None:
-    """Into the namespace, with the settings and the outputs of the agent that is wanted."""
+    """Enter the wanted agent's namespace, with its settings and outputs."""
     for stream, path, flags in ((0, os.devnull, os.O_RDONLY), (1, order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)):
         opened = os.open(path, flags, 0o600)
         os.dup2(opened, stream)

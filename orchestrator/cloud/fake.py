@@ -21,7 +21,7 @@ _MACS = 0x0AAC1F040000
 
 
 def _nobody(*_: object) -> None:
-    """Nobody lives there."""
+    """Do nothing: nobody lives there."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class FakeCloud:
         """See `Cloud`."""
 
     def put(self, vnf: Vnf) -> None:
-        """Something happens behind our back: a VNF is there, or is what it was not."""
+        """Add or change a VNF behind the caller's back."""
         with self._lock:
             self.machines[vnf.fleet, vnf.name] = _Machine(vnf, None, 0)
 

@@ -141,7 +141,7 @@ def _make_flow(table: EdgeTable, priority: int, terms: Iterable[Term], what: byt
 
 
 def _towards(way: Way, symbol: int) -> bytes:
-    """Out to a firewall server."""
+    """Make the instructions that send a packet to a firewall server."""
     return instructions([set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, way.mac), output(symbol)])
 
 

@@ -100,14 +100,14 @@ class Estimate:
 
     @classmethod
     def of(cls, acl: Acl, *, is_tracked: bool = False) -> Estimate:
-        """Of a whole list; `is_tracked`: where connections are tracked."""
+        """Estimate a whole list; `is_tracked`: where connections are tracked."""
         pieces = {id(rules): _Piece.of(rules) for rules in acl.listed.pieces}
         alone = _most_alone(acl, pieces) if is_tracked else 0
         bounds = _sum_pieces(acl, pieces, alone)
         return cls(acl, bounds, bounds.most, pieces, alone)
 
     def after(self, acl: Acl, *, is_tracked: bool = False) -> Estimate:
-        """Of another version of the list."""
+        """Estimate another version of the list."""
         alone_before = self._most_alone
         if acl is self.acl and (bool(alone_before) is (is_tracked and acl.has_stateless)):
             return self

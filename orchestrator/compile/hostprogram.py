@@ -419,7 +419,7 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
 def _sources(
     policy: Policy, tenants: Iterable[Tenant], sites: Sites, tracking: Tracking | None
 ) -> Iterator[tuple[_Name, _Source]]:
-    """Everybody's, and those of some tenants. `tracking`: how connections are tracked, if they are."""
+    """Yield the sources of shared parts and of some tenants; `tracking` tracks connections."""
     yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, tracking)
     returns, path_mtu_rate = _returns_of(policy)
     for tenant in tenants:

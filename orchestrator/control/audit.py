@@ -111,7 +111,7 @@ class Auditor:
         return sum(map(len, self._unsent.values()))
 
     def start(self) -> None:
-        """Begin, on a thread of its own."""
+        """Start auditing on a thread of its own."""
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 

@@ -155,7 +155,7 @@ class CatchingUp:
         return True
 
     def look_at_all(self) -> None:
-        """Any domain may be behind or have another owner, and anything may be due."""
+        """Look at every domain: any may be behind, have another owner, or be due."""
         with self._wake:
             self._all_behind = self._times_changed = True
             self._wake.notify()
@@ -166,7 +166,7 @@ class CatchingUp:
             self.look_at(domain)
 
     def look_at_times(self) -> None:
-        """Something may be due sooner than was thought."""
+        """Look again when the next step is due, which may be sooner."""
         with self._wake:
             self._times_changed = True
             self._wake.notify()
@@ -228,7 +228,7 @@ class CatchingUp:
                     self._again_at.pop(domain, None)  # another service has it by now
 
     def _next_try_s(self) -> float:
-        """In how many seconds a domain is to be tried again."""
+        """Return in how many seconds a domain is to be tried again."""
         with self._wake:
             return max(0.0, min(self._again_at.values(), default=math.inf) - time.monotonic())
 

@@ -236,7 +236,7 @@ class Control:
         return _Edited(written, steps)
 
     def _commit(self, turn: Turn, edited: _Edited) -> Committed:
-        """Commit.
+        """Commit the turn; return what was committed.
 
         Where the answer was lost, the change may be there all the same, and the loop looks.
         """

@@ -136,7 +136,7 @@ class EnrolmentDesk:
         return self._control.write(sign_renewal)
 
     def lay_down(self, caller: Principal) -> None:
-        """Nothing stands for the enforcement point that asks any more but what it shows now."""
+        """Withdraw everything of the calling enforcement point except what it shows now."""
         enforcer = caller.enforcer
         if enforcer is None:
             raise Forbidden("only an enforcer lays its certificates down")

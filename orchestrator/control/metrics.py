@@ -115,11 +115,11 @@ class Metrics:
         gauge.set_function(unsent)
 
     def text(self) -> bytes:
-        """Everything in the text format."""
+        """Write all metrics in the text format."""
         return generate_latest(self.registry)
 
     async def shared_text(self) -> bytes:
-        """Everything in the text format.
+        """Write the metrics that all services share in the text format.
 
         It is made once for all who ask meanwhile: anybody may ask, and it reads the store. For one event loop.
         """

@@ -83,7 +83,7 @@ class Onboarder:
             self._thread.join(timeout=5)
 
     def notice(self) -> None:
-        """Something was asked for."""
+        """Note that something was asked for."""
         self._wake.set()
 
     def _run(self) -> None:

@@ -22,13 +22,13 @@ class Pauses:
         return what in self._last_s
 
     def after_failure(self, what: str) -> float:
-        """It failed, again perhaps: for how many seconds to leave it."""
+        """Note a failure; return for how many seconds to leave it."""
         longer = self._last_s[what] * 2 if what in self._last_s else self.first_s
         self._last_s[what] = min(longer, _LONGEST_S)
         return self._last_s[what]
 
     def over(self, what: str) -> None:
-        """It did not fail, or is no more."""
+        """Forget the failures of what succeeded or is gone."""
         self._last_s.pop(what, None)
 
 
@@ -47,12 +47,12 @@ class Resting:
         return what in self._until and self._ticks() < self._until[what]
 
     def note_failure(self, what: str) -> float:
-        """It failed, again perhaps: for how many seconds it rests."""
+        """Note a failure; return for how many seconds it rests."""
         wait_s = self._pauses.after_failure(what)
         self._until[what] = self._ticks() + wait_s
         return wait_s
 
     def over(self, what: str) -> None:
-        """It did not fail, or is no more."""
+        """Forget the failures of what succeeded or is gone."""
         self._pauses.over(what)
         self._until.pop(what, None)

@@ -86,12 +86,12 @@ class _Ear:
         self._sleeping: asyncio.Future[None] | None = None
 
     def hear(self) -> None:
-        """It has happened."""
+        """Wake who listens: it has happened."""
         self._heard = True
         self._wake()
 
     async def wait(self, seconds: float) -> None:
-        """Until it happens, or has since the last time; for so long at most."""
+        """Wait until it happens, or has since the last time; `seconds` at most."""
         if not self._heard:
             self._sleeping = self.loop.create_future()
             alarm = self.loop.call_later(seconds, self._wake)

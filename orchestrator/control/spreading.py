@@ -42,7 +42,7 @@ class Spreading:
         synchronised: bool = False,
         check: Callable[[SpreadRecord | None], None] = lambda known: None,  # noqa: ARG005
     ) -> int:
-        """These firewalls carry the traffic from now on, and no others; the spread's generation.
+        """Have these firewalls and no others carry the traffic; return the generation.
 
         The same members again change nothing. With none nothing passes. `check` is given what was there before, and
         may raise. Raises NotFound (domain), BadInput for members that do not go together, and BadPolicy for a rule that

@@ -98,7 +98,7 @@ class Workbench:
         return self._do_work(at_once, self.other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """As `run`, and always in the same process, which remembers what it judged before."""
+        """Run a function always in the same process, which remembers earlier judgements."""
         stages.lap(stages.LOOK)
         return self._do_work(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 

@@ -301,7 +301,7 @@ class WriteQueue:
         return [each for each in self._waiting if each is job or id(each) in chosen]
 
     def _carry_out(self, jobs: Jobs) -> None:
-        """Together, and one by one where that does not succeed."""
+        """Carry jobs out together, and one by one where that fails."""
         try:
             done = self._carry(jobs)
         except NotCommitted as failed:

@@ -132,7 +132,7 @@ class _Met:
         return found
 
     def tenants(self, key: int) -> list[int]:
-        """Those who meet a chunk."""
+        """List the tenants that meet a chunk."""
         low, high = (
             np.searchsorted(self.key, np.uint64(key), "left"),
             np.searchsorted(self.key, np.uint64(key), "right"),

@@ -68,7 +68,7 @@ class Cloud:
             raise BadInput(f"{self.vms} VMs are fewer than one for each block of each tenant", place="vms")
 
     def chunks(self, size: int) -> int:
-        """Whole chunks of `size` addresses that all tenants take, an address a VM."""
+        """Count the whole chunks of `size` addresses that all tenants take."""
         blocks = self.tenants * self.blocks_a_tenant
         return blocks * -(-self.vms // (blocks * size))
 
@@ -237,7 +237,7 @@ class Plan:
 def plan(
     cloud: Cloud, chunk_size: int, tcam: Tcam | None = None, load: Load | None = None, machines: Machines | None = None
 ) -> Plan:
-    """Everything about one cloud with chunks of `chunk_size` addresses. Raises BadInput for what cannot be."""
+    """Plan one cloud with chunks of `chunk_size` addresses. Raises BadInput for what cannot be."""
     tcam, load, machines = tcam or Tcam(), load or Load(), machines or Machines()
     filters, paper_rate = filters_of(cloud, chunk_size, tcam), paper(cloud, chunk_size, tcam)
     rules = tcam.heavy if load.shared else tcam.heavy / cloud.tenants

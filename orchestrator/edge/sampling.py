@@ -110,7 +110,7 @@ def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
 
 
 def count_matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BITS) -> tuple[int, int]:
-    """Of `count` draws, how many some line matches, and matches in all."""
+    """Count the draws that some line matches, and all matches."""
     rows = rows_of(lines.bits)
     bases = np.array(lines.shape.bases, np.uint32)
     return _sampling.sample(rows, rows.shape[1], bases, lines.shape.width, bits, seed & _WORD, first, count)

@@ -78,7 +78,7 @@ class Standing:
         return found
 
     def lines(self, servers: I64) -> Lines:
-        """As what a switch is given; `servers` are those of the chunks."""
+        """Make the lines a switch is given; `servers` are those of the chunks."""
         exception = self.key[self.exact], servers[self.exact]
         return Lines(self.shape, self.bits, self.server, self.line, *exception, self.misdirected)
 

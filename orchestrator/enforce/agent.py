@@ -100,7 +100,7 @@ class Troubled(Protocol):
     """A device that sees of itself when something is wrong."""
 
     def trouble(self) -> str | None:
-        """In words; None: nothing is."""
+        """Describe what is wrong; None where nothing is."""
         ...
 
 
@@ -196,7 +196,7 @@ class Agent:
         self._trying = Chore("trial", trier.look, TRY_EVERY_S) if settings.is_tried else None
 
     def start(self) -> None:
-        """Start, alone if the service is away.
+        """Start, on the kept program if the service is away.
 
         Raises NotFound or Unauthenticated if it does not know us any more, Missing, Refused or Unreachable if the
         filter cannot be read or written: then nothing is forwarded by our doing.

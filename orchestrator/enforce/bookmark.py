@@ -51,11 +51,11 @@ class Marks:
         return len(self.key)
 
     def take(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Marks:
-        """Some rows, by mask."""
+        """Select some rows, by mask."""
         return Marks(self.key[rows], self.cookie[rows], self.packets[rows], self.bytes[rows], self.age_ms[rows])
 
     def and_others(self, others: Marks) -> Marks:
-        """These and others, of which none has the key of another."""
+        """Return these and others, of which none has the key of another."""
         if not len(others):
             return self
         columns = [np.concatenate((getattr(self, name), getattr(others, name))) for name in (*_COLUMNS, "cookie")]

@@ -34,7 +34,7 @@ class _Lasting:
     """Marks a long wait: a thread with several devices or goals hands it over."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """At once, for who would wait for ever."""
+        """Return at once: a caller would wait for ever."""
         return timeout_s is None
 
 

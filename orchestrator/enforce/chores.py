@@ -30,7 +30,7 @@ class Chore:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin, with the work itself."""
+        """Start the thread, which begins with the work itself."""
         self._poked.set()
         self._thread.start()
 

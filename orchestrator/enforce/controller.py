@@ -136,7 +136,7 @@ class Controller:
             raise Missing(f"our certificate cannot be used: {error}") from None
 
     def start(self) -> None:
-        """Start, from the disk if the service is away.
+        """Start, on the kept program if the service is away.
 
         Raises NotFound or Unauthenticated if it is there and does not know us any more.
         """

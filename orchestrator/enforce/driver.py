@@ -66,11 +66,11 @@ class Hits:
 
     @classmethod
     def by_cookie(cls, cookie: U64, packets: U64, byte_counts: U64, idle_s: U32) -> Hits:
-        """Of a device that keeps one counter a cookie."""
+        """Make hits of a device that keeps one counter a cookie."""
         return cls(cookie, cookie, packets, byte_counts, idle_s, np.full(len(cookie), np.nan))
 
     def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Hits:
-        """Some rows, by mask or index."""
+        """Select some rows, by mask or index."""
         counts = self.packets[rows], self.bytes[rows]
         return Hits(self.key[rows], self.cookie[rows], *counts, self.idle_s[rows], self.age_s[rows])
 

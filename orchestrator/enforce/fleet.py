@@ -36,7 +36,7 @@ class _Member:
 
 
 def _looked_away(_host: str, _cookie: int, _packet: Packet, _octets: int) -> None:
-    """Nobody wants to know."""
+    """Ignore a reported packet."""
 
 
 class Fleet:
@@ -179,7 +179,7 @@ class Fleet:
         self._pass_event_on(channel, Loop.ports_changed)
 
     def switch_demoted(self, channel: Channel) -> None:
-        """Another controller leads a switch."""
+        """Give a switch up that another controller leads."""
         self._pass_event_on(channel, Loop.give_way)
 
     def seen(self, channel: Channel, message: bytes) -> None:

@@ -14,7 +14,7 @@ _NO_TABLE = "No such file or directory"
 
 
 def set_of_names(names: Iterable[str]) -> str:
-    """Interfaces as an anonymous set of nftables, each once."""
+    """Write interfaces as an anonymous set of nftables, each once."""
     return f"{{ {', '.join(f'{chr(34)}{name}{chr(34)}' for name in dict.fromkeys(names))} }}"
 
 

@@ -57,7 +57,7 @@ class Identity:
         return self.state.identity_file.exists()
 
     def certificate(self) -> x509.Certificate:
-        """Ours. Raises Missing, BadInput."""
+        """Read our certificate. Raises Missing, BadInput."""
         return read_certificate(self.state.identity_file)
 
     def has_ended(self, now: dt.datetime) -> bool:

@@ -80,7 +80,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=f"loop-{host}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop's thread."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -134,7 +134,7 @@ class Loop:
                 self._change_standing(role=Role.UNCLAIMED)
 
     def attach(self, device: Device) -> None:
-        """There is a connection; it replaces an earlier one."""
+        """Take a device as connected; it replaces an earlier one."""
         with self._changed:
             self._forget(device, role=Role.UNCLAIMED, absent_at=NEVER)
 
@@ -153,7 +153,7 @@ class Loop:
                 self._forget(device)
 
     def give_way(self, device: Device) -> None:
-        """Somebody else leads this device now."""
+        """Stop leading a device that another controller leads now."""
         with self._changed:
             if self._standing.device is device:
                 self._forget(device, role=Role.STANDBY)
@@ -237,7 +237,7 @@ class Loop:
             self._observe(standing, goal, device)
 
     def _advance(self, standing: Standing, goal: Goal, held: Program, device: Device) -> Work:
-        """From what the device is known to hold to the goal."""
+        """Bring the device from what it is known to hold to the goal."""
         clock = self._stage_clock(goal)
         small = gap.small_step(held, goal.program, goal.trail)
         if small is not None:
@@ -264,7 +264,7 @@ class Loop:
             self._counting.note_poll(self._host, hits, took_s)
 
     def _claim(self, standing: Standing, device: Device) -> None:
-        """Nothing has been written on this connection before, and nothing will be if this fails."""
+        """Claim the device; until that succeeds nothing is written on this connection."""
         granted = device.claim(self._epoch)
         self._log.info("device.claimed" if granted else "device.standby", epoch=self._epoch)
         self._settle(standing, role=Role.MASTER if granted else Role.STANDBY)
@@ -284,7 +284,7 @@ class Loop:
         return granted
 
     def _observe(self, standing: Standing, goal: Goal, device: Device) -> None:
-        """From what the device is seen to hold to the goal."""
+        """Read what the device holds, and bring it to the goal."""
         began = self._clock()
         clock = self._stage_clock(goal)
         observed = device.observe()

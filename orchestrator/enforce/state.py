@@ -130,7 +130,7 @@ class StateDir:
             (self._path / "credentials.json").replace(self._path / "credentials.old")
 
     def be_who_we_were(self) -> None:
-        """For who was refused: the credentials that were forgotten, if any were."""
+        """Take back the credentials that were forgotten after a refusal, if any."""
         with suppress(FileNotFoundError):
             (self._path / "credentials.old").replace(self._path / "credentials.json")
 

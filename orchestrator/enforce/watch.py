@@ -137,7 +137,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop.
+        """Stop watching.
 
         The thread may still wait for an answer that nobody will read; it does not keep the process.
         """

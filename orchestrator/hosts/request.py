@@ -80,7 +80,7 @@ class Onboarding:
                 yield from _make_rules(service, text)
 
     def to_json(self) -> dict[str, Any]:
-        """For a database: read back by `from_json`."""
+        """Return its form in a database; `from_json` reads it back."""
         switch = self.switch
         return {
             "machine": _write_machine(self.machine),

@@ -100,7 +100,7 @@ class _Taste:
 
 
 def _tastes(inside: Spans, outside: Spans, unicast: Spans) -> tuple[_Taste, ...]:
-    """From what reads best to what is possible at all."""
+    """Return the choices of packets, from what reads best to what is possible at all."""
     ports: tuple[Spans, Spans] = (Span(40000, 49999),), (Span(1, HIGHEST_PORT),)
     sides = ((inside, outside), (inside, unicast), (unicast, outside), (unicast, unicast))
     return (*(_Taste(here, there, *ports) for here, there in sides), _Taste(unicast, unicast))
@@ -191,7 +191,7 @@ def _first_matched(rows: RuleList, number: int, world: Box, most_tries: int) -> 
 
 
 def _to_itself(box: Box, packet: Packet) -> Box | None:
-    """Everything to a packet's destination, if the packet is from there too."""
+    """Return the box of packets to oneself, if the packet is one."""
     if packet.source != packet.destination:
         return None
     return box._replace(source=(Span(packet.source, packet.source),), destination=(Span(packet.source, packet.source),))

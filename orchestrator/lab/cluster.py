@@ -77,7 +77,7 @@ class Firewall:
         return Carrier(self.name, self.number, left, right)
 
     def processes(self) -> list[Process]:
-        """Its member process, if it runs."""
+        """Return its member process, if it runs."""
         marked = processes.marked_processes(self.lab.layout.run_dir)
         return [each for each in marked if _is_inside(each.pid, self.forwarder.namespace)]
 
@@ -287,7 +287,7 @@ def _connect(one: Firewall, other: Firewall) -> None:
 
 
 def _address(own: str, name: str, to: str) -> None:
-    """Called inside a firewall."""
+    """Set an interface's addresses. Called inside a firewall."""
     with IPRoute() as routes:
         index, loopback = (routes.link_lookup(ifname=each)[0] for each in (name, "lo"))
         with suppress(Exception):  # it is there already, for another cable
@@ -297,7 +297,7 @@ def _address(own: str, name: str, to: str) -> None:
 
 
 def _stop_forwarding() -> float:
-    """Called inside a firewall; when that was, in monotonic seconds."""
+    """Stop forwarding; return when, in monotonic seconds. Called inside a firewall."""
     namespaces.set_kernel({_FORWARDING: "0"})
     died = time.monotonic()
     filters = "".join(f"filter del dev {name} {hook}\n" for name in (LEFT, RIGHT) for hook in ("ingress", "egress"))

@@ -259,7 +259,7 @@ def _address(name: str, addresses: tuple[str, str]) -> None:
 
 
 def _route_to_controller(controller: str, gateway: str) -> None:
-    """Called inside a host."""
+    """Add a route to the controller. Called inside a host."""
     with IPRoute() as host:
         host.route("add", dst=f"{controller}/32", gateway=gateway)
 

@@ -98,7 +98,7 @@ class Forwarder:
 
 
 def _unlink() -> None:
-    """Called inside the firewall."""
+    """Remove the links. Called inside the firewall."""
     with IPRoute() as links:
         for name in (LEFT, RIGHT):
             for index in links.link_lookup(ifname=name):
@@ -106,7 +106,7 @@ def _unlink() -> None:
 
 
 def _route(tenants: Sequence[str]) -> None:
-    """Called inside the firewall."""
+    """Add routes to the tenants. Called inside the firewall."""
     namespaces.set_kernel(_ROUTING)
     network.without_offloads(LEFT, RIGHT)
     with IPRoute() as routes:
@@ -121,7 +121,7 @@ def _route(tenants: Sequence[str]) -> None:
 
 
 def _sent_right() -> int:
-    """Called inside the firewall."""
+    """Count the packets sent to the right. Called inside the firewall."""
     lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
     (numbers,) = [line.partition(":")[2].split() for line in lines if line.strip().startswith(f"{RIGHT}:")]
     return int(numbers[9])

@@ -30,7 +30,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """From here on nothing is raised."""
+        """Raise nothing from here on."""
         self._heard = True
 
     def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:

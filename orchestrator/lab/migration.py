@@ -99,7 +99,7 @@ class Pulse:
             self.longest_s, self._last = 0.0, time.monotonic()
 
     def wait(self, answers: int, otherwise: str) -> None:
-        """Until so many further requests were answered. Raises Unreachable."""
+        """Wait until `answers` further requests were answered. Raises Unreachable."""
         with self._changed:
             wanted = self._answers + answers
             if not self._changed.wait_for(lambda: self._answers >= wanted, _PATIENCE_S):

@@ -172,7 +172,7 @@ def move_port(port: str, source: str, destination: str) -> None:
 
 
 def _configure(node: ClientSpec | EndpointSpec) -> None:
-    """Loopback, addresses and default routes. Called inside a node's namespace."""
+    """Set a node's loopback, addresses and default routes. Called inside its namespace."""
     namespaces.set_kernel({f"net/ipv6/conf/{INTERFACE}/{name}": value for name, value in QUIET_IPV6.items()})
     namespaces.set_kernel({"net/ipv4/ping_group_range": "0 0"})
     without_offloads(INTERFACE)

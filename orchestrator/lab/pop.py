@@ -48,7 +48,7 @@ def _create_port(namespace: str, port: str) -> None:
 
 
 def _address(number: int) -> None:
-    """Its addresses there, and where what comes from there goes. Called inside the server's namespace."""
+    """Set a server's addresses and its route back. Called inside its namespace."""
     network.without_offloads(REHOME_INTERFACE)
     with IPRoute() as inner:
         place = inner.link_lookup(ifname=REHOME_INTERFACE)[0]

@@ -87,7 +87,7 @@ class Router:
             namespaces.remove(name)
 
     def _link(self) -> None:
-        """Both links, and routes from each to the other. Called inside the router."""
+        """Add both links, and routes between them. Called inside the router."""
         namespaces.set_kernel(_FORWARDING)
         with IPRoute() as routes:
             routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")  # routes need some local address

@@ -111,7 +111,7 @@ class Screen:
         self._progress.stop()
 
     def step(self, what: str) -> None:
-        """Something begins; what was before is done."""
+        """Show that something begins; what was before is done."""
         self._progress.update(self._task, description=what, advance=1)
 
     def show(self, report: Report, notes: Sequence[str]) -> None:
@@ -195,11 +195,11 @@ class Screen:
         self._console.print("It stays up until Ctrl-C, which removes everything.")
 
     def show_restarted(self, name: str) -> None:
-        """Something had ended and runs again."""
+        """Show that something had ended and runs again."""
         self._console.print(f"[yellow]{name} had ended and was started again[/]")
 
     def show_removed(self) -> None:
-        """Somebody else took the lab away."""
+        """Show that somebody else took the lab away."""
         self._console.print("the lab was removed by somebody else")
 
     def show_interrupted(self) -> None:

@@ -38,7 +38,7 @@ class SideBridge:
         ovs.vsctl("--no-wait", *self._make_control_commands(bracketed if now == plain else plain))
 
     def _targets(self, controller: str, scheme: str) -> tuple[str, str]:
-        """Two ways to write where the controller is."""
+        """Return two ways to write where the controller is."""
         return f"{scheme}:{controller}:{self.controller_port}", f"{scheme}:[{controller}]:{self.controller_port}"
 
     def _make_control_commands(self, target: str) -> list[str]:

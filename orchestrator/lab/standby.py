@@ -42,7 +42,7 @@ class Order:
 
     @classmethod
     def of(cls, line: str) -> Self:
-        """As it was told."""
+        """Read an order from its line."""
         told = json.loads(line)
         return cls(told["namespace"], told["log"], told["settings"], tuple(told["arguments"]))
 

@@ -84,7 +84,7 @@ def read(layout: Layout) -> State:
 
 @contextmanager
 def only_one(layout: Layout) -> Iterator[None]:
-    """Building and removing take turns on a machine; a killed builder's turn ends with it."""
+    """Let builders and removers take turns on a machine; a killed one's turn ends."""
     layout.runs.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(layout.runs / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

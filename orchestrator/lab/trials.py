@@ -85,7 +85,7 @@ def send(lab: Lab, aims: Sequence[Aim]) -> tuple[Trial, ...]:
 
 
 def _way(lab: Lab, aim: Aim) -> tuple[str, str]:
-    """From where to where a packet goes."""
+    """Return from where to where a packet goes."""
     inside = holder(lab.spec, aim.packet.family, aim.inside)
     assert inside is not None
     return (OUTSIDE, inside.name) if aim.direction is Direction.INGRESS else (inside.name, OUTSIDE)

@@ -45,7 +45,7 @@ _NEVER_ENDS = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 def end_of(rule: Rule) -> dt.datetime:
-    """When a rule ends; the end of all times if it stays."""
+    """Return when a rule ends; the end of all times if it stays."""
     return rule.expires or _NEVER_ENDS
 
 
@@ -99,7 +99,7 @@ class Conflicts:
         return len(self.later)
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Conflicts:
-        """Some of them."""
+        """Select some of the conflicts."""
         return replace(
             self,
             earlier=self.earlier[which],
@@ -306,7 +306,7 @@ class Anomalies:
         return (rule for rule in self._rules if self.speaks_of(rule.id) and _counts(self.places[rule.id]))
 
     def _matters(self, here: Sequence[Place]) -> int:
-        """MATTERS and MAY_MATTER of a rule, in either IP version."""
+        """Return MATTERS and MAY_MATTER of a rule, in either IP version."""
         found = 0
         for place in here:
             found |= int(place.version.matters[place.row])

@@ -146,7 +146,7 @@ def blame_json(found: Blame[K]) -> dict[str, object]:
 
 
 def bisected_json(found: Bisected[K]) -> dict[str, object]:
-    """Two neighbouring versions that disagree, and how many were looked at."""
+    """Write two neighbouring versions that disagree, and how many were looked at."""
     return {
         "before": verdict_json(found.before),
         "after": verdict_json(found.after),

@@ -203,7 +203,7 @@ def _is_decided_by_rules(region: _Region) -> bool:
 
 
 def _once(rows: Iterable[Row]) -> list[Row]:
-    """Of rows with the same packets only the first, which decides them."""
+    """Keep of rows with the same packets only the first, which decides them."""
     standins, first = StandIns(), dict[object, Row]()
     for row in rows:
         first.setdefault(standins.of_box(row.box), row)

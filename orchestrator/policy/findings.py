@@ -242,12 +242,12 @@ class Findings(Sequence[Finding]):
         return {severity: count for severity, count in found.items() if count}
 
     def of(self, kinds: Sequence[Kind]) -> Findings:
-        """Those of some kinds."""
+        """Select the findings of some kinds."""
         kept = [placed for placed in self.placed if placed[1].kind in kinds]
         return Findings(self.rules, kept, self.conflicts if Kind.CONFLICT in kinds else ())
 
     def at_least(self, severity: Severity) -> Findings:
-        """Those that matter so much, or more."""
+        """Select the findings of a severity, or more severe ones."""
         kept = [placed for placed in self.placed if placed[1].severity.is_at_least(severity)]
         conflicts = self.conflicts
         if not _WEIGHTS[Kind.CONFLICT].severity.is_at_least(severity):
@@ -257,7 +257,7 @@ class Findings(Sequence[Finding]):
         return Findings(self.rules, kept, conflicts)
 
     def split(self, subjects: Collection[Subject]) -> tuple[Findings, Findings]:
-        """Those that are about none of some subjects, and those that are about one."""
+        """Split off the findings that are about one of some subjects."""
         chosen = frozenset(subjects)
         inside = [placed[1].subject in chosen for placed in self.placed]
         numbers = {name: number for number, name in enumerate(self.rules)}

@@ -47,7 +47,7 @@ class Listed(Sequence[T]):
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Listed[T]:
-        """These items, in pieces."""
+        """Make a list of items, in pieces."""
         whole = tuple(items)
         return cls([whole[start : start + _PIECE] for start in range(0, len(whole), _PIECE)])
 
@@ -108,7 +108,7 @@ class Listed(Sequence[T]):
         return [self._stretch(other, head, len(mine) - tail, len(theirs) - tail)]
 
     def _stretch(self, other: Listed[T], head: int, end: int, other_end: int) -> Stretch[T]:
-        """From piece `head` of both up to, not including, a piece of each."""
+        """Return the stretch from piece `head` up to, not including, a piece of each."""
         start, place = (each._ends[head - 1] if head else 0 for each in (self, other))
         return Stretch(start, _join_pieces(self._pieces[head:end]), place, _join_pieces(other._pieces[head:other_end]))
 

@@ -132,7 +132,7 @@ class RuleList:
         return found
 
     def first_container(self, box: Box, among: RowNumbers) -> int | None:
-        """Of ascending row numbers, the first whose box contains `box`."""
+        """Find the first of ascending row numbers whose box contains `box`."""
         low, high = (np.array(ends, np.uint64).reshape(-1, 1) for ends in _bounds_of(box))
         lows, highs = self.bounds
         around = among[((lows[:, among] <= low) & (highs[:, among] >= high)).all(axis=0)]
@@ -250,7 +250,7 @@ class _Owned:
         self._standins = StandIns()
 
     def of(self, box: Box) -> Box | None:
-        """Return the part of a box inside; the box itself if whole, None if empty."""
+        """Return the part of a box inside; whole or empty: the box or None."""
         if self._all:
             return box
         members = box.destination if self._ingress else box.source

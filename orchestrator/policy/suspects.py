@@ -56,7 +56,7 @@ def why_never(rule: Rule, acl: Acl) -> str:
 
 
 def find_expired(rule: Rule, boxes: Sequence[Box], now: dt.datetime | None) -> Remark | None:
-    """Said of a rule whose time is over at `now`."""
+    """Remark on a rule whose time is over at `now`."""
     if now is None or rule.expires is None or rule.expires > now:
         return None
     return Remark(boxes[0].witness() if boxes else None, f"'{rule.id}' expired on {rule.expires.isoformat()}")

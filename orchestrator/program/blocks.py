@@ -82,7 +82,7 @@ def buckets_of(flows: FlowTable) -> set[Bucket]:
 
 
 def cut(flows: FlowTable) -> dict[Bucket, Parts]:
-    """Any rows as the blocks of their buckets."""
+    """Cut rows into the blocks of their buckets."""
     if not len(flows):
         return {}
     rows = canonical(flows)
@@ -345,7 +345,7 @@ class Blocks:
         return {bucket: {} for bucket in touched} | cut(FlowTable.join_tables((near.take(keep), added)))
 
     def _with(self, buckets: Mapping[Bucket, Parts], count: int) -> Blocks:
-        """These rows with other blocks in some buckets, which makes `count` rows."""
+        """Return these rows with other blocks in some buckets, `count` rows in all."""
         changed: dict[int, dict[int, dict[tuple[int, int], Block]]] = {}
         for (tenant, upper), parts in buckets.items():
             number, shelves = upper >> _SHELF_BITS, changed.setdefault(tenant, {})

@@ -91,7 +91,7 @@ class CountClaim:
 
     @classmethod
     def of(cls, data: bytes) -> CountClaim:
-        """From the bytes. Raises BadInput."""
+        """Read a claim from its bytes. Raises BadInput."""
         if len(data) < _CLAIM.size:
             raise BadInput("a claim's answer is cut off", place="counts")
         sequence, silent_s, known = _CLAIM.unpack_from(data)

@@ -50,7 +50,7 @@ class Counts:
         return len(self.cookie)
 
     def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Counts:
-        """Some rows, by mask or by ascending indices."""
+        """Select some rows, by mask or by ascending indices."""
         return Counts(*(getattr(self, name)[rows] for name in _COLUMNS))
 
     def at(self, cookies: U64) -> Counts:

@@ -145,7 +145,7 @@ class FlowTable:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> FlowTable:
-        """Some rows, by index or by mask; the instruction set stays as it is."""
+        """Select some rows, by index or by mask; the instruction set stays."""
         return FlowTable(
             self.table[rows],
             self.priority[rows],

@@ -72,7 +72,7 @@ class RuleTable:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> RuleTable:
-        """Some rows, by index or by mask."""
+        """Select some rows, by index or by mask."""
         return RuleTable(**{name: column[rows] for name, column in self.columns().items()})
 
     def in_one_list(self) -> RuleTable:

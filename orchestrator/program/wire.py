@@ -125,7 +125,7 @@ def decode_edits(data: bytes) -> Edits:
 
 
 def decode(data: bytes) -> Received:
-    """Whichever of the three it is. Raises BadInput."""
+    """Decode a program, a delta or edits, whichever it is. Raises BadInput."""
     kind = data[5:6]
     if kind == bytes((_EDITS,)):
         return decode_edits(data)

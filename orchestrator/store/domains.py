@@ -182,7 +182,7 @@ class Domains(Sites):
     # ------------------------------------------------------------------------------------------------ the policy
 
     def policy(self, domain: str) -> PolicySnapshot:
-        """Everything that decides a packet's fate in the domain, as one value. Raises NotFound.
+        """Read everything that decides a packet's fate in a domain, as one value.
 
         From memory where its generation is known, with what this transaction changed since (lists, tenants, endpoints)
         and with the lists that other services are known to have changed. All that did not change are the same objects.

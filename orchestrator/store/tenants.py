@@ -181,7 +181,7 @@ class Tenants:
             insert_prefixes(self._tx, prefixes, [prefix], tenant=number)
 
     def _check_still_owned(self, tenant: Row[Any], removed: tuple[Prefix, ...]) -> None:
-        """After prefixes were taken away: nothing of the tenant's may still stand on them."""
+        """Check that nothing of the tenant stands on prefixes taken away."""
         owned = owned_prefixes(self._tx, tenant.number)
         for prefix in removed:
             columns = endpoint_prefixes.c

@@ -124,7 +124,7 @@ class Tokens:
         return _bearing(row)
 
     def _end_of(self, expires: dt.datetime | None) -> dt.datetime:
-        """When a token ends that is to end then. Raises BadInput."""
+        """Return when a token ends, within the limits. Raises BadInput."""
         latest = self._tx.now + self._tx.settings.token_lasts
         if expires is None:
             return latest
@@ -207,7 +207,7 @@ _HELD = Prepared(select(tokens.c.id).where(tokens.c.id == bindparam("token"), _N
 
 
 def _bearing(row: Row[Any]) -> Bearing:
-    """A token without a person is a person of its own."""
+    """Read a token's bearing; one without a person is its own person."""
     return Bearing(row.person or f"{row.role}:{row.id}", row.maker)
 
 

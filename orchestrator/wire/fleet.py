@@ -43,7 +43,7 @@ class Prediction:
     error: float | None = describe("predicted / busy - 1; null: too idle to tell")
 
     def in_words(self) -> str:
-        """For people."""
+        """Describe the prediction for people."""
         said = f"processors: {self.busy:.0%} in use, {self.predicted:.0%} by the capacity model"
         if self.error is None:
             return f"{said}: too idle to compare"

@@ -313,7 +313,7 @@ def who_decides(step: Step) -> str:
 
 
 def tier_words(found: Trace) -> str:
-    """At which tier a packet's fate is settled first, in words."""
+    """Say at which tier a packet's fate is settled first."""
     if found.tier == "server":
         return f"firewall {found.server}, before any host" if found.server else "a firewall, before any host"
     where = "host, ahead of the list: the rule is lifted" if found.lifted else "host, in the list"

@@ -136,7 +136,7 @@ def _give_keyboard(drawer: ui.left_drawer, menu: ui.button) -> None:
 
 
 def _theme_button() -> None:
-    """Light, dark, or as the machine has it; the browser remembers."""
+    """Draw the choice of light, dark, or the machine's own theme."""
     ui.run_javascript(_RECALL_THEME)
     button = ui.button(icon="contrast").props("flat dense color=white aria-label='Light or dark'")
     button.on("click", js_handler=_CHANGE_THEME)

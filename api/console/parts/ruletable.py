@@ -109,7 +109,7 @@ class RuleTable:
         return self._turned()
 
     async def _act(self, event: events.GenericEventArguments) -> None:
-        """Something from a row's buttons."""
+        """Carry out what a button of a row asks for."""
         what, name = event.args["what"], event.args["rule"]
         acl = self._desk.draft.acl
         index = next((index for index, rule in enumerate(acl.rules) if rule.id == name), None)

@@ -73,7 +73,7 @@ class View:
         return await self.session.reading.get(key, read, fresh_s=0.5, rest=0)
 
     async def do(self, work: Callable[[Client], T]) -> T:
-        """Something that changes what there is; all is read anew afterwards."""
+        """Change something through the client, and read everything anew afterwards."""
         try:
             return await self.session.reading.once(lambda: work(self.client))
         finally:

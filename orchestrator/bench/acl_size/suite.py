@@ -50,7 +50,7 @@ class Way:
         return Listed(rules, self.position)
 
     def name_of_run(self, rules: int) -> str:
-        """Under which name it is recorded: without rules there is no position to speak of."""
+        """Name a run in the results; without rules there is no position to name."""
         return str(self) if rules else self.family
 
 
@@ -237,7 +237,7 @@ class _Bench:
         return self.gauges.steady_packets(plane)
 
     def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
-        """Of many clients only what depends on whose packets they are."""
+        """Measure one run; many clients matter only where the packets' owner does."""
         plane.load(way.load_list(rules))
         http = self.gauges.requests(plane, way.clients)
         if way.clients is not Clients.ONE:

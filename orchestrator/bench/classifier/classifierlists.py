@@ -45,7 +45,7 @@ class Listed:
     source: str
 
     def boxes(self) -> tuple[Box, ...]:
-        """Its ingress rows, the default behind them."""
+        """Return the list's ingress rows as boxes, the default last."""
         return tuple(row.box for row in rule_rows(self.acl, Direction.INGRESS)[Family.IPV4])
 
 

@@ -170,7 +170,7 @@ def _updates_us(made: Listed) -> Iterator[float]:
 
 @contextmanager
 def pin_to_core(core: int) -> Iterator[None]:
-    """On one core only."""
+    """Keep this process on one core for the block."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:

@@ -163,7 +163,7 @@ def measure(results: Results, devices: Sequence[Device], missing: str, *, quick:
 
 
 def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
-    """Figure 5: microseconds a packet against rules, with 64 items."""
+    """Measure microseconds a packet against rules, with 64 items (figure 5)."""
     spent: dict[str, dict[int, float]] = {}
     for rules in sizes.rules:
         made = sample(rules)
@@ -185,7 +185,7 @@ def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
 
 
 def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
-    """Figure 6: microseconds a packet against items, with 2,048 rules."""
+    """Measure microseconds a packet against items, with 2,048 rules (figure 6)."""
     made, spent = sample(RULES), dict[str, dict[int, float]]()
     for model in Model:
         for items in sizes.items:
@@ -323,7 +323,7 @@ def _make_series(device: Device, spent: dict[str, dict[int, float]], x_label: st
 
 
 def _prefix(device: Device) -> str:
-    """Of figures that are not those of a CUDA device."""
+    """Return the prefix of figures of a device that is not CUDA's."""
     return "" if device.library == "cuda" else f"{device.library}_"
 
 

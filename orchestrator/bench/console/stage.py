@@ -100,7 +100,7 @@ def _running(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[by
 
 @contextmanager
 def _counting(url: str, token: str) -> Iterator[None]:
-    """Somebody who reports what the rules decided, once a second."""
+    """Report once a second what the rules decided, during the block."""
     with Client(url, token) as admin:
         enrolment = admin.enrol(admin.invite_enforcer(DOMAIN), name="controller-1", kind="openflow")
     stop = threading.Event()

@@ -122,7 +122,7 @@ class _World:
         return taken
 
     def _insist(self, work: Callable[[Unit], object]) -> None:
-        """Write, repeatedly if its turn does not come; the wait counts."""
+        """Write, again where its turn does not come; the wait counts."""
         while True:
             with suppress(Busy):
                 self._control.carry_out(work, payer=_OTHER)

@@ -43,7 +43,7 @@ PATIENCE_S = 60
 
 
 def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Callable[[str], None]) -> None:
-    """Whole lists at every size, and single changes of each."""
+    """Measure whole lists at every size, and single changes of each."""
     plane = ControlPlane(lab)
     plane.start({TENANT: Acl()}, progress=progress)
     stages: dict[str, dict[str, list[float]]] = {}
@@ -195,7 +195,7 @@ def more_rules(rules: int, how_many: int) -> Iterator[Rule]:
 
 
 def _list_with_group(members: int) -> Acl:
-    """Three rules for one group of addresses."""
+    """Make a list of three rules for one group of addresses."""
     rules = tuple(
         Rule(RuleId(f"r{port}"), Action.PERMIT, protocol=TCP, source=Addresses(groups=(_GROUP,)),
              destination_ports=(PortRange(port, port),))

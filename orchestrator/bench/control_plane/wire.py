@@ -126,7 +126,7 @@ class _Columns:
 
 
 def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Callable[[str], None]) -> None:
-    """Against `ovs-ofctl`, alternating; and against the library's own objects, fewer times, for that takes seconds."""
+    """Measure against `ovs-ofctl`, alternating; and against the library's own objects, fewer times,"""
     columns, text = _Columns(sizes.rules), folder / "wire.flows"
     host, base = lab.spec.hosts[0], BASELINE_BRIDGES[0]
     ours, theirs, library = [], [], []

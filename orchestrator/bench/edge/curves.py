@@ -26,7 +26,7 @@ def papers_figures(cloud: Cloud, tcam: Tcam, load: Load) -> list[Series]:
 
 
 def wan(load: Load) -> list[Series]:
-    """Figure 7: what false positives of an attack take of the WAN, for any rate."""
+    """Plot what false positives of an attack take of the WAN (figure 7)."""
     return [
         Series(
             f"{name} attack",
@@ -40,7 +40,7 @@ def wan(load: Load) -> list[Series]:
 
 
 def bypass(cloud: Cloud, tcam: Tcam, load: Load) -> list[Series]:
-    """Figure 8: traffic past the servers, with one popularity curve or one a tenant."""
+    """Plot traffic past the servers, by popularity curve (figure 8)."""
     return [
         Series(
             name,
@@ -59,7 +59,7 @@ def bypass(cloud: Cloud, tcam: Tcam, load: Load) -> list[Series]:
 
 
 def by_share(cloud: Cloud, tcam: Tcam) -> list[Series]:
-    """Figure 9: rates of false matches against the heavy hitters' share."""
+    """Plot rates of false matches against the heavy hitters' share (figure 9)."""
     return _plot_rates(
         _SHARES,
         lambda share: (cloud, replace(tcam, heavy_share=share)),
@@ -70,7 +70,7 @@ def by_share(cloud: Cloud, tcam: Tcam) -> list[Series]:
 
 
 def by_size(cloud: Cloud, tcam: Tcam) -> list[Series]:
-    """Figure 10: false-match rates against the number of VMs, from 10^7."""
+    """Plot false-match rates against the number of VMs (figure 10)."""
     low, high = _DECADES
     steps = (high - low) * _ROUND // 3
     sizes = [round(10 ** (low + (high - low) * step / steps)) for step in range(steps + 1)]

@@ -95,7 +95,7 @@ def conclude(results: Results, runs: Sequence[Seen]) -> None:
 
 
 def _where(number: int, run: Seen) -> str:
-    """When datagrams were sent that got lost, beside when the fleet changed its size."""
+    """Say when lost datagrams were sent, beside when the fleet changed its size."""
     lost = ", ".join(f"{second} s: {count}" for second, count in sorted(run.missed.items()))
     changes = [(at, after) for (_, before), (at, after) in pairwise(run.sizes) if before != after]
     sizes = ", ".join(f"{at:.0f} s: {size}" for at, size in changes)

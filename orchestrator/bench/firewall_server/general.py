@@ -55,7 +55,7 @@ class Rates:
 
 
 def measure(place: Layout, rules: int, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
-    """So many rounds, after one that warms everything up. Raises Missing, Refused, Unreachable, Drifted."""
+    """Measure some rounds, after one that warms everything up."""
     policy, rates = alone(Listed(rules).acl()), Rates(rules)
     with ExitStack() as stack:
         names = zip(rates.by_way, ("plain", "anew", "cached", "lines"), strict=True)

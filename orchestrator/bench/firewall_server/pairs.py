@@ -65,7 +65,7 @@ def packets(keys: Keys) -> list[Packet]:
 
 
 def evenly(count: int, wanted: int) -> Keys:
-    """At most so many of the `count` pairs, from all over them."""
+    """Take at most `wanted` of the `count` pairs, evenly."""
     chosen = np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
     return np.concatenate([pairs(1, int(index)) for index in chosen])
 

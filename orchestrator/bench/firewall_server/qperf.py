@@ -127,7 +127,7 @@ def _childrens() -> float:
 
 
 def _machine() -> tuple[float, float]:
-    """Of /proc/stat: ticks in which processors did something, and all of them."""
+    """Read /proc/stat: ticks in which processors worked, and all ticks."""
     fields = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _STEAL + 2]]
     total = sum(fields)
     return total - fields[_IDLE] - fields[_IOWAIT], total

@@ -64,7 +64,7 @@ secrets {{ ike {{ secret = "of no value, this line is taken down again" }} }}
 
 @contextmanager
 def tunnel(line: Line) -> Iterator[tuple[Process, ...]]:
-    """Both gateways, connected, for as long as the block runs; their processes.
+    """Connect both gateways for the block; yield their processes.
 
     Raises Missing where strongSwan is not installed, Unreachable where the tunnel does not come up.
     """

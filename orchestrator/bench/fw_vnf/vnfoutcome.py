@@ -33,7 +33,7 @@ class Values:
 
 
 def conclude(results: Results, values: Values, sizes: Sizes) -> None:
-    """Record everything."""
+    """Record all figures of the suite."""
     results.series += _by_size(values, sizes, "transmission rate of one VNF (Mb/s)", lambda rates: rates.sent)
     results.series += _by_size(values, sizes, "reception rate of one VNF (Mb/s)", lambda rates: rates.arrived)
     results.series += _by_rate(values, sizes)

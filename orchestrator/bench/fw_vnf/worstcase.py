@@ -15,7 +15,7 @@ _FEWEST = 20
 
 
 def worst_case(rules: int) -> Acl:
-    """So many rules, the last of which permits everything to the server; none: everything passes.
+    """Make `rules` rules of which only the last permits the server; none: everything passes.
 
     Of twice as many, drawn from a fixed seed, those are taken that do not speak of the server.
     """

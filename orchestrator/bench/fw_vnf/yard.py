@@ -178,7 +178,7 @@ def _join(namespace: str, port: str) -> None:
 
 
 def _end(address: str) -> None:
-    """Called inside an end."""
+    """Configure an end. Called inside its namespace."""
     namespaces.set_kernel({f"net/ipv6/conf/{which}/disable_ipv6": "1" for which in ("all", "default")})
     network.without_offloads(INTERFACE)
     with IPRoute() as routes:

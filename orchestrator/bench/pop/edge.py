@@ -127,7 +127,7 @@ def edge_switch(links: Links, ports: Ports = Ports.SYSTEM, *, name: str = "ovs")
 
 
 def _launcher(links: Links, switch: OpenVSwitch, observer: SwitchObserver) -> Launcher:
-    """Listens inside the edge, where the switch is told to look."""
+    """Make a launcher that listens inside the edge, where the switch connects."""
     launcher = links.inside(EDGE, lambda: Launcher(Listen(_CONTROLLER, 0), observer))
     switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{launcher.port}")
     return launcher

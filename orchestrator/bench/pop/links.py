@@ -185,7 +185,7 @@ def _configure_outside() -> None:
 
 
 def _configure_server(number: int) -> None:
-    """Everything onwards to the WAN, and addresses where servers meet. Called inside."""
+    """Set up routes and addresses of a server. Called inside its namespace."""
     namespaces.set_kernel(_FORWARDING)
     with IPRoute() as here:
         rehome = _find_index(here, REHOME)

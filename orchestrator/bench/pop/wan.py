@@ -50,7 +50,7 @@ class Wan:
         self._run_nft(text=f"table inet {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
 
     def count_arrived(self) -> Arrived:
-        """Everything so far."""
+        """Count everything that has arrived so far."""
         document = json.loads(self._run_nft("-j", "list", "counters", "table", "inet", _TABLE))
         found = {
             each["counter"]["name"]: Counted(each["counter"]["packets"], each["counter"]["bytes"])

@@ -138,7 +138,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
 
 
 def _ways() -> tuple[Sequence[Way], Sequence[Way]]:
-    """At every number of rules, and at the largest only."""
+    """Return the ways measured at every size, and those at the largest only."""
     return (Way(FIRST_MATCH), *curves(SYSTEM)), besides(SYSTEM)
 
 
@@ -203,7 +203,7 @@ class _Bench:
         return found
 
     def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
-        """Of other clients only what depends on whose packets they are."""
+        """Measure one run; other clients matter only where the packets' owner does."""
         plane.load(way.load_list(rules))
         clients = way.clients
         http = self.gauges.requests(plane, clients)

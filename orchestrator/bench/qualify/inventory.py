@@ -114,7 +114,7 @@ def _is_list(document: object) -> bool:
 
 
 def _read_listing(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
-    """Of `ansible-inventory --list`: it has merged the variables."""
+    """Read the output of `ansible-inventory --list`: it has merged the variables."""
     groups = {
         name: _Group(set(_check_mapping(body, name).get("hosts", ())), set(body.get("children", ())))
         for name, body in document.items()
@@ -124,7 +124,7 @@ def _read_listing(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[s
 
 
 def _written(document: object) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
-    """Of an inventory as people write it."""
+    """Read an inventory as people write it."""
     groups: dict[str, _Group] = {}
     variables: dict[str, dict[str, Any]] = {}
     for name, body in _check_mapping(document, "inventory").items():

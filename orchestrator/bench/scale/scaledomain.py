@@ -111,13 +111,13 @@ class World:
         self._enforcement = Enforcement(self._store, metrics, told=self._control.note_report)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the service and close its store."""
         self._publisher.close()
         self._control.stop()
         self._store.close()
 
     def measure(self, rounds: int) -> Cost:
-        """Start, and make each kind of change `rounds` times."""
+        """Start, make each kind of change `rounds` times, and measure."""
         ready_s, ready_cpu_s = self._start()
         self._enrol()
         self._read_back()

@@ -80,7 +80,7 @@ class Cluster:
         node.close()
 
     def change(self, **settings: object) -> None:
-        """Other settings for all members."""
+        """Give all members other settings."""
         self._settings.update(settings)
         for node in self.nodes.values():
             node.member.change(**settings)

@@ -28,5 +28,5 @@ class Sizes:
 
     @classmethod
     def quick(cls) -> Sizes:
-        """Shorter, with every setting."""
+        """Return sizes of a shorter run with every setting."""
         return cls(5, 1500, 3, 10_000)

@@ -59,7 +59,7 @@ class Clients(enum.Enum):
         return format_address(Family.IPV4, self.value.network)
 
     def addresses(self, how_many: int) -> tuple[str, ...]:
-        """So many of the addresses, in the order in which connections take them."""
+        """Return `how_many` addresses, in the order in which connections take them."""
         return in_turn(self.value, how_many)
 
 

@@ -66,7 +66,7 @@ def read(text: str) -> Requests:
 def requests(
     line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path, passed: int = 0, port: int = WEB
 ) -> Requests:
-    """So many connections with one request each from the line's client. Raises Missing, Refused, Unreachable.
+    """Make connections with one request each from the line's client.
 
     `preload` is what `compiled` made. Each of the `at_once` sessions issues its share of the connections. The first so
     many of the clients are `passed` over.

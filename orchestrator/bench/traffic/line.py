@@ -125,7 +125,7 @@ class Line:
             namespaces.remove(name)
 
     def _link(self) -> None:
-        """Both links, and the middle's routes. Called inside the middle."""
+        """Add both links and the middle's routes. Called inside the middle."""
         namespaces.set_kernel({**_QUIET, **_ROUTING})
         with IPRoute() as routes:
             routes.link("set", index=_find_index(routes, "lo"), state="up")
@@ -157,7 +157,7 @@ def _configure_client() -> None:
 
 
 def _configure_server() -> None:
-    """Called inside the server's namespace."""
+    """Configure the server. Called inside its namespace."""
     with IPRoute() as routes:
         _configure_end(routes, GATEWAY_MAC, SERVER_ADDRESS)
 

@@ -76,7 +76,7 @@ class Listed:
     kind: Kind = Kind.FIVE_TUPLES
 
     def acl(self) -> Acl:
-        """Made anew, the same every time."""
+        """Make the list, the same every time."""
         if not self.rules:
             return NO_RULES
         own = (*_DENIES, *TRAFFIC_RULES)

@@ -144,7 +144,7 @@ def vnf_acl(
 
 
 def megaflows(text: str) -> int:
-    """Of `dpctl/show`: entries of the cache."""
+    """Read the number of cache entries from `dpctl/show`."""
     return _find_number(r"^\s*flows: (\d+)", text)
 
 
@@ -160,7 +160,7 @@ def handled_packets(text: str) -> int:
 
 
 def missed_packets(text: str) -> int:
-    """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together. Raises Refused."""
+    """Sum the packets that no cache knew, from `dpif-netdev/pmd-stats-show`."""
     found = re.findall(r"^\s*miss with (?:success|failed) upcall: (\d+)", text, re.MULTILINE)
     if not found:
         raise Refused("the switch does not say how many packets its cache missed")
@@ -195,7 +195,7 @@ def _build_bridge(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) 
 
 
 def _launcher(line: Line, switch: OpenVSwitch, observer: SwitchObserver) -> Launcher:
-    """Listens inside the middle, where the switch is told to look."""
+    """Make a launcher that listens inside the middle, where the switch connects."""
     launcher = line.inside(MIDDLE, lambda: Launcher(Listen(_CONTROLLER, 0), observer, patience_s=_PATIENCE_S))
     switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{launcher.port}")
     return launcher

@@ -154,7 +154,7 @@ class CudaDevice:
 
     @contextmanager
     def activate_device(self, what: str) -> Iterator[None]:
-        """With the device current in this thread."""
+        """Make the device this thread's current one during the block."""
         with _translate_errors(self.cuda, f"{self.name} {what}"):
             self.cuda.Device(self.device.device_id).set_current()  # a device object belongs to one thread
             yield

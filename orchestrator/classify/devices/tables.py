@@ -35,7 +35,7 @@ def words_of(family: Family) -> int:
 
 
 def packet_columns(family: Family) -> int:
-    """Words of a packet."""
+    """Return how many words a packet takes."""
     return 2 * words_of(family) + 3
 
 
@@ -125,7 +125,7 @@ def _sets(columns: Columns, kinds: I32) -> U32:
 
 
 def with_header(words: Sequence[int], *parts: npt.NDArray[Any]) -> U32:
-    """Some words, the offset of each part, and the parts one behind the other."""
+    """Join some words, the offset of each part, and the parts."""
     flat = [part.reshape(-1).astype(np.uint32) for part in parts]
     offsets = np.cumsum([len(words) + len(flat), *map(len, flat)])[:-1]
     return np.concatenate([np.array([*words, *offsets], np.uint32), *flat])

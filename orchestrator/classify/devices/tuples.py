@@ -75,7 +75,7 @@ def _mix_word(found: U32, word: U32) -> U32:
 
 
 def _hash_table(hashes: U32) -> U32:
-    """Of each slot the number of its key and one, or zero; open addressing."""
+    """Return for each slot its key's number plus one, or zero; open addressing."""
     size = 1 << max(4, (2 * len(hashes) - 1).bit_length())
     slots = np.zeros(size, np.uint32)
     left, slot = np.arange(len(hashes)), hashes.astype(np.int64) & (size - 1)

@@ -49,7 +49,7 @@ class Baseline:
     lists: Mapping[str, Sequence[Subject]]
 
     def of(self, name: str, *, alone: bool) -> Sequence[Subject]:
-        """Those of a list; of the only one, if only one list is judged."""
+        """Return the findings of a list; of the only one if one is judged."""
         if alone and len(self.lists) == 1:
             return next(iter(self.lists.values()))
         return self.lists.get(name, ())
@@ -117,7 +117,7 @@ class Looking:
     ] = 200
 
     def checks(self, terms: Terms) -> Checks:
-        """As the findings want them, for lists that are judged by `terms`. Raises BadInput."""
+        """Make the checks for lists judged by `terms`. Raises BadInput."""
         now = time_of(self.now, "--now") if self.now else dt.datetime.now(dt.UTC)
         return Checks(own=terms.own, returns=terms.returns, now=now, wide=Wide(self.wide_prefix, self.wide_ports))
 

@@ -122,7 +122,7 @@ def show_unused(
 
 
 def _seen(last_hit: dt.datetime | None) -> str:
-    """To the second: the switch tells it no closer than a poll."""
+    """Spell a time to the second: counters are read no more often."""
     return last_hit.isoformat(timespec="seconds") if last_hit else "never"
 
 

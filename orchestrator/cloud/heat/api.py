@@ -50,7 +50,7 @@ class Standing:
 
     @classmethod
     def read(cls, text: str, reason: str | None) -> Standing:
-        """From Heat's ``CREATE_COMPLETE``; what it does not say in full is under way."""
+        """Read Heat's ``CREATE_COMPLETE``; what is not said in full is under way."""
         action, _, status = text.partition("_")
         known = Action(action) if action in Action.__members__ else Action.OTHER
         return cls(known, Status(status) if status in Status.__members__ else Status.IN_PROGRESS, reason or "")
@@ -113,11 +113,11 @@ class OpenStack(Protocol):
     """One project of one cloud. Safe between threads."""
 
     def stack(self, name: str) -> Stack | None:
-        """By name; None where there is none, or it is gone."""
+        """Return the stack of a name; None where there is none, or it is gone."""
         ...
 
     def stacks(self, tag: str) -> tuple[Stack, ...]:
-        """Those with a tag, without their parameters."""
+        """Return the stacks with a tag, without their parameters."""
         ...
 
     def create_stack(self, name: str, template: str, parameters: Mapping[str, object], tag: str) -> None:
@@ -133,7 +133,7 @@ class OpenStack(Protocol):
         ...
 
     def members(self, stack: Stack) -> tuple[Member, ...]:
-        """Those of the stack's group."""
+        """Return the members of the stack's group."""
         ...
 
     def removed_members(self, stack: Stack) -> frozenset[str]:
@@ -145,7 +145,7 @@ class OpenStack(Protocol):
         ...
 
     def ports(self, ids: Sequence[str]) -> Mapping[str, Port]:
-        """Those of some ports that are there, by id."""
+        """Return those of some ports that are there, by id."""
         ...
 
     def machine_ports(self, project: str) -> tuple[MachinePort, ...]:

@@ -157,7 +157,7 @@ class FakeOpenStack:
             return f"http://heat.invalid/v1/signal/{self._find_kept(stack).stack.id}/{resource}"
 
     def post(self, url: str) -> None:
-        """As whoever knows a webhook does."""
+        """Call a webhook, as a caller who knows its address does."""
         stack_id, _, resource = url.rpartition("/signal/")[2].partition("/")
         self.signal(next(kept.stack for kept in self._kept.values() if kept.stack.id == stack_id), resource)
 
@@ -179,7 +179,7 @@ class FakeOpenStack:
             return {"Description": template, "Parameters": {}}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no connection."""
 
     def fail(self, stack: Stack, lacking: set[str], reason: str) -> None:
         """Fail a stack's operation before its group made some members, which stay ordered."""
@@ -268,7 +268,7 @@ def _wanted_names(kept: _Kept, count: str) -> list[str]:
 
 
 def _shown(parameters: Mapping[str, object]) -> dict[str, str]:
-    """As Heat shows them: text, a map as JSON, a hidden one as stars."""
+    """Show parameters as Heat does: a map as JSON, a hidden one as stars."""
     shown = {
         name: str(value) if isinstance(value, (str, bool)) else json.dumps(value) for name, value in parameters.items()
     }

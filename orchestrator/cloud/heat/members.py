@@ -48,12 +48,12 @@ class Group:
         return frozenset(name for member, name in self.names.items() if member not in there)
 
     def members_called(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the live members that we call so."""
+        """Return the live members that have one of these names."""
         wanted = frozenset(names)
         return frozenset(member for member in self.live if self.name_of(member) in wanted)
 
     def lacking(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of some names that no live member has, each once."""
+        """Return those of some names that no live member has, each once."""
         there = {self.name_of(member) for member in self.live}
         return tuple(name for name in dict.fromkeys(names) if name not in there)
 

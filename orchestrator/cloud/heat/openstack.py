@@ -118,7 +118,7 @@ class OpenStackClient:
         self._stacks: Any = None
 
     def stack(self, name: str) -> Stack | None:
-        """By name."""
+        """Return the stack of a name."""
         with asking(f"Heat for the stack {name}"):
             try:
                 found = self._heat.stacks.get(name, resolve_outputs=False)
@@ -127,7 +127,7 @@ class OpenStackClient:
         return None if found.stack_status == _GONE else _make_stack(found, found.parameters)
 
     def stacks(self, tag: str) -> tuple[Stack, ...]:
-        """Those with a tag."""
+        """Return the stacks with a tag."""
         with asking("Heat for its stacks"):
             found = list(self._heat.stacks.list(tags=tag))
         return tuple(_make_stack(each, {}) for each in found if each.stack_status != _GONE)
@@ -168,7 +168,7 @@ class OpenStackClient:
                 return
 
     def members(self, stack: Stack) -> tuple[Member, ...]:
-        """Those of the stack's group, with what they are made of."""
+        """Return the members of the stack's group, with their parts."""
         with asking(f"Heat for what the stack {stack.name} is made of"):
             try:
                 found = self._heat.resources.list(stack.id, nested_depth=2)
@@ -196,7 +196,7 @@ class OpenStackClient:
         return {each.id: _make_server(each) for each in found}
 
     def ports(self, ids: Sequence[str]) -> Mapping[str, Port]:
-        """Those of some ports that are there."""
+        """Return those of some ports that are there."""
         found: dict[str, Port] = {}
         for start in range(0, len(ids), _PORTS_AT_ONCE):
             with asking("Neutron for ports"):
@@ -219,7 +219,7 @@ class OpenStackClient:
         return tuple(_machine_port(each) for each in answer.json()["ports"] if _is_of_machine(each))
 
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
-        """Of what a VNF takes from Nova."""
+        """Return Nova's quotas of what a VNF takes."""
         with asking("Nova for quotas"):
             answer = self._connection.compute.get("/limits")
             sdk.exceptions.raise_from_response(answer)
@@ -386,7 +386,7 @@ def _is_of_machine(port: Mapping[str, Any]) -> bool:
 
 
 def _machine_port(found: Mapping[str, Any]) -> MachinePort:
-    """Its own addresses, and those of others that it was allowed to use."""
+    """Read a port's own addresses, and others that it was allowed to use."""
     pairs = (pair["ip_address"] for pair in found.get("allowed_address_pairs") or ())
     addresses = dict.fromkeys([*(each["ip_address"] for each in found["fixed_ips"]), *pairs])
     mac = int(found["mac_address"].replace(":", ""), 16)

@@ -77,7 +77,7 @@ class HeatSettings:
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> HeatSettings:
-        """From a file's mapping; `kind` is not ours. Raises BadInput."""
+        """Read settings from a file's mapping; `kind` is not ours. Raises BadInput."""
         known = {each.name for each in fields(cls)}
         values: dict[str, object] = {}
         for key, value in settings.items():

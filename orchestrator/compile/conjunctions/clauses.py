@@ -293,7 +293,7 @@ class _Touched:
             self._prefixes[part.unit.priority, name].update(getattr(part.rule, name).prefixes)
 
     def entries(self, placed: Sequence[Placed], sides: Sides, stage: RuleStage, tenant: int) -> FlowTable:
-        """Those of the touched entries that a list has."""
+        """Make those of the touched entries that a list has."""
         priorities = {part.unit.priority for part in self.parts}
         units = _units([each for each in placed if each.priority in priorities], sides)
         deciding = [unit.decider(stage, tenant) for unit in units if (unit.conj_id, unit.priority) in self._deciding]
@@ -327,7 +327,7 @@ def _has_own(unit: _Unit, sides: Iterable[str]) -> bool:
 
 
 def _common(some: set[Prefix], there: Sequence[Prefix]) -> tuple[Prefix, ...]:
-    """Those of some prefixes that are among sorted ones."""
+    """Return those of some prefixes that are among sorted ones."""
     if len(some) < _FEW:
         return tuple(each for each in some if has(there, each))
     return tuple(some.intersection(there))

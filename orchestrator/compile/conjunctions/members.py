@@ -39,12 +39,12 @@ class Members:
         return cls(_find_users(labels, rules))
 
     def without(self, gone: Iterable[int]) -> Members:
-        """After rules went."""
+        """Return the members after some rules went."""
         going = self.users.keys() & gone
         return Members({label: self.users[label] for label in self.users.keys() - going}) if going else self
 
     def joined_by(self, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
-        """After rules came."""
+        """Return the members after some rules came."""
         coming = _find_users(labels, rules)
         return Members({**self.users, **coming}) if coming else self
 

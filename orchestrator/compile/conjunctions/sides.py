@@ -65,7 +65,7 @@ class Sides:
         return border if family is Family.IPV4 else len(prefixes) - border
 
     def size(self, side: Addresses) -> int:
-        """At most so many prefixes, without working them out."""
+        """Return an upper bound of a side's prefixes, without computing them."""
         return len(side.prefixes) + sum(len(self.groups[name].prefixes) for name in side.groups)
 
     def families(self, rule: Rule) -> tuple[Family, ...]:

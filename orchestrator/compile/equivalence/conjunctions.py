@@ -63,7 +63,7 @@ class Conjunctions:
 
     @classmethod
     def none(cls, chain: Chain) -> Conjunctions:
-        """Those of a list without any."""
+        """Return the conjunctions of a list without any."""
         return cls({}, {}, Sides(chain.groups), {})
 
     def standing_in(self, chain: Chain) -> Chain:

@@ -75,11 +75,11 @@ class Users:
         return cls({name: frozenset(cookies) for name, cookies in found.items()})
 
     def of_groups(self, names: Iterable[str]) -> set[int]:
-        """Those of the rules that name one of some groups."""
+        """Return the rules that name one of some groups."""
         return {cookie for name in names for cookie in self.by_group.get(name, ())}
 
     def after(self, rules: Mapping[int, Known]) -> Users:
-        """With other rules for some cookies, or with none."""
+        """Return the users with other rules, or none, for some cookies."""
         gone = rules.keys()
         naming = [(cookie, rule) for cookie, (rule, _, _) in rules.items() if rule is not None and _names_groups(rule)]
         if not naming and all(cookies.isdisjoint(gone) for cookies in self.by_group.values()):

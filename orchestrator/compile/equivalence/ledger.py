@@ -35,7 +35,7 @@ class Ledger:
 
     @classmethod
     def of(cls, base: Base) -> Ledger:
-        """Of a list that was just proven from scratch."""
+        """Make the ledger of a list that was just proven from scratch."""
         return cls(base, np.zeros(len(base.items), np.bool_), {}, np.zeros(0, np.uint64), NO_ITEMS)
 
     def place(self, cookie: int) -> Place | None:

@@ -364,7 +364,7 @@ class EdgeProof:
 
 
 def _check_ways(heavy: FlowTable, program: FlowTable) -> None:
-    """Nothing but a heavy hitter leads to the WAN. Raises NotEquivalent."""
+    """Check that only heavy hitters lead to the WAN. Raises NotEquivalent."""
     leading = [number for number, what in enumerate(program.instruction_set) if _WAN in what]
     to_wan = program.take(np.isin(program.instructions, leading))
     known = set(heavy.keys())

@@ -54,7 +54,7 @@ class Overlaps:
         }
 
     def of(self, box: Box) -> list[int]:
-        """Their places, ascending."""
+        """Return the places of boxes that overlap one, ascending."""
         rows, places = self._rows.get(box.family), self._places[box.family]
         return [] if rows is None else [places[row] for row in rows.overlapping(box)]
 
@@ -104,7 +104,7 @@ class Lines:
         return cls(policy, tenant, direction, met, Overlaps([line.box for line in met]), tuple(boxes), meeting)
 
     def meeting(self, box: Box) -> list[Line]:
-        """Those that meet packets of one of the boxes that these were found for."""
+        """Return the lines that meet packets of one of the boxes asked for."""
         return [self.near[place] for place in self.index.of(box)]
 
     def after(self, policy: Policy, tenant: Tenant) -> Lines | None:

@@ -62,7 +62,7 @@ class MemberSets:
         return found
 
     def follow_groups(self, groups: Mapping[str, AddressGroup]) -> Regrouped | None:
-        """From these groups to others; None if too many members came and went."""
+        """Move from these groups to others; None if too many members changed."""
         if groups is self.groups:
             return Regrouped(self, self, {})
         members: dict[str, MemberSteps] = {}
@@ -128,7 +128,7 @@ def sides_of(rule: Rule) -> dict[str, Addresses]:
 
 
 def outermost(prefixes: Iterable[Prefix]) -> list[Prefix]:
-    """Those of some prefixes that lie in no other: disjoint, and together the same addresses."""
+    """Return the prefixes that lie in no other: disjoint, with the same addresses."""
     found: list[Prefix] = []
     for prefix in sorted(prefixes, key=_sort_key):
         if not found or not found[-1].contains(prefix):

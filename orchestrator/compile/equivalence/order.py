@@ -82,7 +82,7 @@ def clash(items: Items, others: Items) -> Pair | None:
 
 
 def clash_among(items: Items) -> Pair | None:
-    """Two of few items, in any order, that conflict."""
+    """Find two of few items, in any order, that conflict."""
     if NATIVE is None:
         return PlainIndex(items).conflict()
     found: Pair | None = NATIVE.clash(items, items, True)

@@ -113,7 +113,7 @@ def check_verdicts(flows: FlowTable, verdicts: Verdicts, chain: Chain) -> None:
 
 @lru_cache(maxsize=1024)
 def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
-    """By table, which verdict each list of instructions comes to in a tenant's rows."""
+    """Map each table's instructions to the verdict they mean for a tenant."""
     found: dict[int, dict[bytes, int]] = {
         table: {stage.does(action, tenant, log=log): verdict for (action, log), verdict in _VERDICTS.items()}
         for table, stage in STAGES.items()
@@ -203,7 +203,7 @@ def _register_words(register: int | None, tenant: int) -> npt.NDArray[np.uint32]
 
 
 def items_by_cookie(flows: FlowTable, chain: Chain) -> Mapping[int, Items]:
-    """Few rows of a chain's rules as items, by cookie. Raises NotEquivalent as `checked_rows` does."""
+    """Read few rows of a chain's rules as items, by cookie. Raises NotEquivalent."""
     if not len(flows):
         return {}
     items = checked_rows(flows, chain)

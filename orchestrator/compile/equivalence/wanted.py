@@ -291,6 +291,6 @@ def _prefix_spans(prefixes: Sequence[Prefix], six: npt.NDArray[np.bool_]) -> npt
 
 
 def _ones(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Words with ones in their lowest `bits` bits (0..64)."""
+    """Return words with ones in their lowest `bits` bits (0..64)."""
     found = np.right_shift(_ONES, (64 - np.maximum(bits, 1)).astype(np.uint64))
     return np.where(bits == 0, np.uint64(0), found)

@@ -214,7 +214,7 @@ class _Lists:
                 yield from self.between(sender, receiver, within)
 
     def _crowd(self, addresses: spans.Spans, family: Family) -> spans.Spans:
-        """Those of some addresses that are anybody's, and perhaps others between them: few spans."""
+        """Cover shared addresses by few spans, which may hold others between them."""
         owned = spans.union(span for own in self._owned[family].values() for span in spans.intersect(addresses, own))
         return spans.intersect(addresses, _coarse(owned))
 

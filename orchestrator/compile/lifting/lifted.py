@@ -100,7 +100,7 @@ class Known(NamedTuple):
 
 
 def _still(known: Mapping[str, Known], tenants: Mapping[str, Tenant]) -> dict[str, Known]:
-    """Those whose lists are what they were."""
+    """Return the known parts whose lists have not changed."""
     return {name: each for name, each in known.items() if name in tenants and tenants[name].acl.rules is each.rules}
 
 

@@ -90,7 +90,7 @@ class Lists:
         return cls(_compose_both(tenant, policy), Bounds.of(tenant.acl.rules) if bounds is None else bounds)
 
     def after(self, tenant: Tenant, policy: Policy, edit: Sequence[Hunk]) -> Lists:
-        """Those of the tenant in the next policy, in which its rules are edited."""
+        """Return the tenant's lists in the next policy, where its rules are edited."""
         return Lists(_compose_both(tenant, policy), self.bounds.after(tenant.acl.rules, edit) if edit else self.bounds)
 
     def lift(self, name: LiftedRule, place: int) -> Lift:

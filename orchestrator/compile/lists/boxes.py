@@ -64,7 +64,7 @@ def rows_taken(box: Box) -> int:
 
 
 def _rows_of_kind(box: Box) -> int:
-    """Told from what is combined, without combining it: of ports each mask."""
+    """Count a box's rows from its parts, without combining them."""
     sides = prod(len(prefixes_of(side, box.family)) for side in (box.source, box.destination))
     ports = prod(sum(map(_count_masks, ranges)) for ranges in (box.source_ports, box.destination_ports))
     past = prod(map(_count_choices, box.icmp)) * max(len(flag_matches_of(box.tcp_flags)), 1)

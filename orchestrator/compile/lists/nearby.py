@@ -61,7 +61,7 @@ class Bounds:
         return cls(np.asfortranarray(rows))
 
     def after(self, rules: Sequence[Rule], hunks: Sequence[Hunk]) -> Bounds:
-        """Those of the list that `hunks` make of this one."""
+        """Return the bounds of the list that `hunks` make of this one."""
         parts, start = [], 0
         for hunk in hunks:
             parts += [self.rows[start : hunk.first], Bounds.of(rules[hunk.place : hunk.place + hunk.come]).rows]

@@ -52,7 +52,7 @@ class Run:
 
     @classmethod
     def join_runs(cls, runs: Sequence[Run]) -> Run:
-        """Several, one after the other."""
+        """Join several runs, one after the other."""
         label = np.concatenate([np.empty(0, np.uint64), *(run.label for run in runs)])
         return cls(label, np.concatenate([np.empty((0, ATOM_WORDS), np.uint64), *(run.atoms for run in runs)]))
 
@@ -129,7 +129,7 @@ class Pieces:
         return _NO_PIECES.replace_pieces({0: whole.cut()})
 
     def replace_pieces(self, news: Mapping[int, Sequence[Piece]]) -> Pieces:
-        """With other pieces, or none, at some places."""
+        """Return the pieces with others, or none, at some places."""
         items: list[Piece] = []
         first: list[Run] = []
         atoms, rows, done = self.how_many_atoms, self.how_many_rows, 0
@@ -192,6 +192,6 @@ def merge_runs(whole: Run, gone: Run, come: Run) -> Places:
 
 
 def _bounds(column: LabelColumn, low: int, high: int) -> tuple[int, int]:
-    """From which place on values are at least `low`, and from which above `high`."""
+    """Return where values reach `low`, and where they pass `high`."""
     wanted = np.array((low, high), np.uint64)
     return int(np.searchsorted(column, wanted[0])), int(np.searchsorted(column, wanted[1], "right"))

@@ -79,7 +79,7 @@ class Difference:
 
     @classmethod
     def between(cls, old: Acl, new: Acl, sides: Sides) -> Difference:
-        """From the list of `old`, whose sides are known."""
+        """Return the difference from the list of `old`, whose sides are known."""
         return cls(hunks_of(old.listed, new.listed), sides.follow_groups(new.groups))
 
     @property

@@ -152,7 +152,7 @@ class _Part(ListTable):
         return self.declared.objects
 
     def _jumps(self, world: World) -> Iterator[str]:
-        """To the operator's rules, where there are any."""
+        """Yield the jumps to the operator's rules, where there are any."""
         for each in self.operator:
             if len(each.rows(world).rules):
                 yield f"jump {world_name(each.name, world)}"

@@ -86,7 +86,7 @@ class Space:
         return self.starts[axis][first], self.starts[axis][last + 1] - 1
 
     def meeting(self, row: int, others: Rows) -> Rows:
-        """Those of some rows that share a packet with a row."""
+        """Return those of some rows that share a packet with a row."""
         value, mask = self.flags[row]
         for axis in _MOST_TELLING_FIRST:
             low, high = self.low[axis], self.high[axis]

@@ -35,7 +35,7 @@ def address(family: Family, side: str, *, first: bool) -> str:
 
 
 def interval(axis: Axis, family: Family, low: int, high: int) -> str:
-    """Some neighbouring values of an axis, as a prefix where they are one."""
+    """Write neighbouring values of an axis, as a prefix where they are one."""
     if axis in (Axis.SOURCE, Axis.DESTINATION):
         size = high - low + 1
         if size > 1 and size & (size - 1) == 0 and low % size == 0:

@@ -98,7 +98,7 @@ def few_atoms(
 
 
 def table_of(rows: Sequence[Atom]) -> RuleTable:
-    """Some atoms as columns."""
+    """Make columns of some atoms."""
     columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
     return RuleTable(*[np.array(column, kind) for column, kind in zip(columns, COLUMNS.values(), strict=True)])
 

@@ -166,7 +166,7 @@ def _make_admission_flows(uplink: int) -> list[Flow]:
 
 
 def _short_first_fragments() -> Iterable[list[Term]]:
-    """First fragments that end before their ports do: Open vSwitch shows both ports as 0."""
+    """Match first fragments that end before their ports: Open vSwitch shows both as 0."""
     for version in (IPV4, IPV6):
         for protocol, source, destination in (
             (TCP, oxm.TCP_SRC, oxm.TCP_DST),

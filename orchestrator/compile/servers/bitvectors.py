@@ -95,7 +95,7 @@ def bit_vectors(rows: Sequence[CacheRow]) -> Vectors:
 
 
 def summaries(vectors: U64) -> U64:
-    """For each vector, which of its words are not zero: (n, SUMMARY)."""
+    """Mark, for each vector, which of its words are not zero: (n, SUMMARY)."""
     return _pack_bits(vectors != 0, SUMMARY)
 
 

@@ -134,7 +134,7 @@ def keys_of(rows: FlowTable, kind: PairSet) -> Keys:
 
 
 def join_keys(parts: Iterable[Keys], kind: PairSet) -> Keys:
-    """Several together."""
+    """Join several arrays of keys."""
     return np.concatenate([np.empty((0, kind.key_bytes), np.uint8), *parts])
 
 
@@ -165,7 +165,7 @@ def _owned_destinations(rules: RuleTable, prefixes: Iterable[Prefix], family: Fa
 
 
 def _unmet(rules: RuleTable, mine: Bits) -> Bits:
-    """Those of some rows that no earlier deny has in common an address pair with."""
+    """Return those of some rows that share no address pair with earlier denies."""
     left = mine.copy()
     for place in np.flatnonzero(rules.action != PERMIT).tolist():
         behind = slice(place + 1, None)

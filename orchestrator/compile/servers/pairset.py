@@ -30,7 +30,7 @@ class Pairs:
 
     @classmethod
     def of(cls, tenant: int, pairs: Mapping[PairSet, Keys]) -> Pairs:
-        """From pairs, one for each rule that permits it."""
+        """Make a set from pairs, each given once for every rule that permits it."""
         tables, more = [], {}
         for kind, keys in pairs.items():
             each, count = np.unique(keys, axis=0, return_counts=True)
@@ -40,7 +40,7 @@ class Pairs:
         return cls(tenant, Blocks.of(FlowTable.join_tables(tables)), more)
 
     def exchange_pairs(self, gone: Mapping[PairSet, Keys], come: Mapping[PairSet, Keys]) -> tuple[Pairs, RowChange]:
-        """These without some, which must be there, and with others."""
+        """Return the pairs without some, which must be there, and with others."""
         by: dict[Flow, int] = {}
         for pairs, sign in ((gone, -1), (come, 1)):
             for kind, keys in pairs.items():

@@ -42,7 +42,7 @@ class Peer:
     addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]
 
     def rows(self) -> Iterator[Flow]:
-        """As rows of a program."""
+        """Yield it as rows of a program."""
         for address in self.addresses:
             match = bytes((address.version,)) + self.number.to_bytes(2, "big")
             yield Flow(PEERS, 0, match, address.packed, Cookie(Tier.SERVER, Kind.STRUCTURE, self.number).pack())

@@ -51,7 +51,7 @@ class _Denies:
 
     @classmethod
     def of(cls, ingress: FilterList) -> _Denies:
-        """Those of a list whose rows know the place of their rule."""
+        """Select the denies of a list whose rows know their rule's place."""
         rules = ingress.rules.take(ingress.rules.action != PERMIT)
         return cls(rules, rules.order.astype(np.int64))
 

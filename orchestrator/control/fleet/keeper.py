@@ -48,7 +48,7 @@ class Spreading(Protocol):
     """Gives VNFs their traffic: `orchestrator.control.spreading.Spreading`."""
 
     def set_members(self, domain: str, members: Sequence[SpreadMember], *, stateful: bool = False) -> int:
-        """These carry the traffic from now on; the generation that says so."""
+        """Have these members carry the traffic; return the generation that says so."""
         ...
 
 
@@ -89,7 +89,7 @@ class FleetKeeper:
     # ---------------------------------------------------------------------------------------------------- the loop
 
     def start(self) -> None:
-        """Begin, on a thread of its own: a slow cloud holds nobody up."""
+        """Start on a thread of its own: a slow cloud holds nobody up."""
         self._thread.start()
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ def _take_some(rules: Iterable[Rule], action: Action) -> Iterator[Rule]:
 
 
 def _across(tenants: Iterable[Tenant]) -> Iterator[Packet]:
-    """From the outside to each tenant, and back, on a port that few lists name."""
+    """Yield packets between outside and each tenant, on a port few lists name."""
     for tenant in tenants:
         for prefix in tenant.prefixes:
             ends = _OUTSIDE[prefix.family], prefix.network + (1 if prefix.length < prefix.family.bits else 0)

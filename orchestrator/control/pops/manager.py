@@ -82,7 +82,7 @@ class Asks:
     """The PoP, who leaves which server, and who there is."""
 
     def of(self, goal: Goal, leaving: Leaving) -> Mapping[int, Ask]:
-        """For a goal, while some tenants are kept by the servers that they leave."""
+        """Make the asks of a goal, while servers keep tenants that leave them."""
         roster = tuple((each.id, each.number) for each in goal.snapshot.policy.tenants)
         made_of = goal.pop, tuple(leaving), roster
         if made_of != self._made_of:
@@ -93,7 +93,7 @@ class Asks:
 
 
 def _share(goal: Goal, number: int, leaving: Leaving) -> Share:
-    """Whom a server serves, and where the others are."""
+    """Make a server's share: whom it serves, and where the others are."""
     placed = {
         tenant.id: server
         for tenant in goal.snapshot.policy.tenants
@@ -120,7 +120,7 @@ _LOOK_S = 0.5
 
 
 def key_of(domain: str, server: str) -> str:
-    """Under which a server's programs are published; no name has a slash in it."""
+    """Return the key of a server's programs; no name has a slash."""
     return f"{domain}/{server}"
 
 
@@ -298,7 +298,7 @@ class ServerManager:
         return [key for key in servers if key not in still]
 
     def _note(self, goal: Goal, servers: Iterable[str]) -> None:
-        """There is something new for some servers."""
+        """Note that there is something new for some servers."""
         with self._changed:
             for server in servers:
                 self._windows.note(server, self._clock(), goal.pop.settings.window_ms / 1000)

@@ -45,7 +45,7 @@ class UpdateRates:
                     )
 
     def take(self, tenants: Iterable[str], per_s: float) -> None:
-        """Updates of some tenants were committed."""
+        """Count updates of some tenants that were committed."""
         if not per_s:
             return
         with self._lock:
@@ -91,7 +91,7 @@ class Windows:
     """Of servers whose programs could not be made."""
 
     def note(self, server: str, now: float, window_s: float) -> None:
-        """There is something new for a server."""
+        """Note that there is something new for a server."""
         if server not in self._due or server in self._unmade:
             sent = self._under_way.get(server)
             self._due[server] = now if sent is None else max(now, sent.at + window_s)

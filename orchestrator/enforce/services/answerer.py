@@ -45,12 +45,12 @@ class Answerer:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin, in the network namespace of the calling thread."""
+        """Start answering, in the network namespace of the calling thread."""
         self._thread = threading.Thread(target=self._run, name="services-answers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop answering."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(2.0)

@@ -44,7 +44,7 @@ class RowMonitor:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin. Raises Missing where `ovs-ofctl` is not installed."""
+        """Start watching. Raises Missing where `ovs-ofctl` is not installed."""
         self._process = self._start_monitor()
         self._thread = threading.Thread(target=self._run, name="uplink-rows", daemon=True)
         self._thread.start()
@@ -94,7 +94,7 @@ class KernelMonitor:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Begin, in the network namespace of the calling thread."""
+        """Start watching, in the network namespace of the calling thread."""
         messages = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         messages.bind((0, _GROUPS))
         messages.settimeout(0.5)
@@ -102,7 +102,7 @@ class KernelMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop watching."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(1.0)

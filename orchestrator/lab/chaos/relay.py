@@ -87,7 +87,7 @@ class Relay:
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
-        """Begin."""
+        """Start to accept connections."""
         self._server = await asyncio.start_server(self._serve_connection, *self.at)
 
     async def close(self) -> None:

@@ -129,7 +129,7 @@ class Burst(threading.Thread):
         self.error: AclflowError | None = None
 
     def run(self) -> None:
-        """Write."""
+        """Write lists until the burst is over."""
         try:
             for _ in range(self._count):
                 self._writer.write()

@@ -65,7 +65,7 @@ def an_object(value: object, what: str) -> Mapping[str, object]:
 
 
 def a_list(value: object) -> list[object]:
-    """Of anything."""
+    """Check that a value is a list, of anything."""
     if not isinstance(value, list):
         raise BadInput(f"{quote_value(value)} is not a list")
     return value

@@ -17,7 +17,7 @@ from orchestrator.policy.tcpflags import FlagMatch
 
 
 def boxes_of(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Box, ...]:
-    """Exactly the packets for which `oracle.matches` holds: at most one box for each IP version."""
+    """Make boxes of the packets that a rule matches, at most one a version."""
     found = (_make_box(rule, groups, family) for family in families(rule, groups))
     return tuple(box for box in found if box is not None)
 

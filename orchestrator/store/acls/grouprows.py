@@ -188,7 +188,7 @@ def current_members(tx: Transaction, tenant: int, name: str) -> tuple[MemberRow,
 
 
 def members_named(tx: Transaction, tenant: int, name: str, prefixes: Iterable[str]) -> tuple[MemberRow, ...]:
-    """Those rows of a group's members that hold one of these prefixes."""
+    """Read the rows of a group's members that hold one of these prefixes."""
     wanted = tuple(prefixes)
     found: list[MemberRow] = []
     for start in range(0, len(wanted), _AT_ONCE):

@@ -55,11 +55,11 @@ class FleetSettings:
             raise BadInput(f"{self.decide_every_s} is not in 0.1..3600", place="decide_every_s")
 
     def to_json(self) -> dict[str, Any]:
-        """As a document; `settings_from` reads it again."""
+        """Return it as a document; `settings_from` reads it again."""
         return asdict(self) | {"plane": self.plane.value}
 
     def with_changes(self, changes: Mapping[str, Any]) -> FleetSettings:
-        """With some settings changed, of `limits` and `patience` too. Raises BadInput with the place."""
+        """Change some settings, of `limits` and `patience` too. Raises BadInput with the place."""
         said = dict(changes)
         for name in ("limits", "patience"):
             if name in said:

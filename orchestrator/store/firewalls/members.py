@@ -72,7 +72,7 @@ class FleetMembers:
         return frozenset((row.domain, row.name) for row in self._tx.read(select(_C.domain, _C.name).where(_THERE)))
 
     def times(self, domain: str, since_s: float) -> FleetTimes:
-        """When members were asked for, drained and failed within the last so many seconds."""
+        """Read when members were asked for, drained and failed lately."""
         since = self._tx.micros - int(since_s * 1_000_000)
         rows = self._tx.read(select(_C.asked, _C.drained, _C.failed).where(_C.domain == domain)).all()
         columns = ([row[at] for row in rows if row[at] is not None and row[at] >= since] for at in range(3))
@@ -81,7 +81,7 @@ class FleetMembers:
     # --------------------------------------------------------------------------------------------------- changing
 
     def ask(self, domain: str, count: int, plane: Plane, because: str) -> tuple[str, ...]:
-        """Want so many more; their names. Raises NotFound where there is no fleet."""
+        """Ask for `count` more members; return their names. Raises NotFound without a fleet."""
         taken = {each.name for each in self._tx.read(select(hosts.c.name).where(hosts.c.domain == domain))}
         number = self._next_number(domain)
         names: list[str] = []

@@ -131,7 +131,7 @@ class Hits:
         return found
 
     def watch(self, domain: str) -> Watch:
-        """Since when a domain's hosts are counted, and the latest gaps."""
+        """Read since when a domain's hosts are counted, and the latest gaps."""
         self._tx.domain(domain)
         since = self._tx.read(select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == domain)).scalar_one()
         losses = select(hit_losses).where(hit_losses.c.domain == domain).order_by(hit_losses.c.id.desc())

@@ -123,7 +123,7 @@ class Certificates:
         self._tx.write(delete(tokens).where(tokens.c.id.in_(others)))
 
     def invalid(self, fingerprints: Iterable[bytes]) -> frozenset[bytes]:
-        """Those of some certificates' fingerprints that stand for nobody (any more)."""
+        """Return those of some fingerprints that stand for nobody (any more)."""
         asked = {certificate_digest(each): each for each in fingerprints}
         good = or_(tokens.c.expires.is_(None), tokens.c.expires > self._tx.micros)
         found = self._tx.read(select(tokens.c.digest).where(tokens.c.digest.in_(asked), good))

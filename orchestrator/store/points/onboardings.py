@@ -140,13 +140,13 @@ class Onboardings:
         self._set_values(domain, host, until=self._compute_end(lasts_s))
 
     def finish(self, domain: str, host: str, state: OnboardingState, error: str | None = None) -> None:
-        """It is done, or has failed: nobody works on it."""
+        """Note that an onboarding is done, or has failed."""
         step = {"step": "done"} if state is OnboardingState.DONE else {}
         said = error and error[:_LONGEST_ERROR]
         self._set_values(domain, host, state=state.value, error=said, holder=None, until=None, **step)
 
     def forget(self, domain: str, host: str) -> None:
-        """It was given back."""
+        """Forget an onboarding whose machine was given back."""
         self._tx.write(delete(onboardings).where(_match_host(domain, host)))
 
     def _compute_end(self, lasts_s: float) -> int:

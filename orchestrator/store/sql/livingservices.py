@@ -156,7 +156,7 @@ class Members:
                 self._stopping.wait(LOOK_S)
 
     def _attend(self) -> None:
-        """Be a member until the service stops, or the connection breaks."""
+        """Be a member until the service stops or the connection breaks."""
         with psycopg.connect(self._address, autocommit=True) as connection:
             connection.execute(f"LISTEN {_CHANNEL}")
             connection.execute(f"NOTIFY {_CHANNEL}")

@@ -159,7 +159,7 @@ class BpfFront:
         """What was opened last, as a cache's rows and a program's, where rows that do not meet may share a priority."""
 
     def close(self) -> None:
-        """From now on decide nothing. An error means that this is not certain."""
+        """Decide nothing from now on. An error means that this is not certain."""
         self._kernel.close()
 
     def open(self, rows: FlowTable, stamp: Stamp = NO_STAMP) -> None:
@@ -194,7 +194,7 @@ class BpfFront:
         return table if held.rows == rows else cache_table(held.rows, self._table)
 
     def resolve(self, rows: FlowTable) -> FlowTable:
-        """Those rows of a program that the cache would hold here."""
+        """Select the rows of a program that the cache would hold here."""
         mine = rows.take(np.flatnonzero(rows.table == self._table))
         if self._around.bystanders or self._lacks:
             return mine.take(np.zeros(len(mine), np.bool_))

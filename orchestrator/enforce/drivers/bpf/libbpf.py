@@ -281,7 +281,7 @@ def stand(descriptor: int, made: Mapping[int, int]) -> None:
 
 
 def take_out(descriptor: int, place: int) -> None:
-    """Empty a place of a map of maps.
+    """Remove what a place of a map of maps holds.
 
     Returns once no program runs that may have seen the old map.
     """

@@ -196,7 +196,7 @@ class KernelProgram:
         return {number: program for number, program in found.items() if program is not None}
 
     def _loaded_as(self, programs: Iterable[int]) -> list[libbpf.Loaded]:
-        """Those of some programs that are of our kind."""
+        """Open those of some programs that are of our kind."""
         found = [libbpf.loaded_as(program) for program in programs]
         return [each for each in found if each is not None and self._kind.root in each.maps]
 

@@ -100,7 +100,7 @@ class FilterDriver:
         self._room = _Room()
 
     def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
-        """Always granted."""
+        """Grant every claim."""
         return True
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:  # noqa: ARG002  # there are no ports

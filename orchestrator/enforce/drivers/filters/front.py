@@ -73,7 +73,7 @@ class Fronted:
         front.close()  # what a predecessor left open may be of another policy
 
     def claim(self, epoch: int) -> bool:
-        """As the filter says."""
+        """Claim the filter for an epoch."""
         return self._device.claim(epoch)
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
@@ -106,13 +106,13 @@ class Fronted:
         self._pending = _Pending(FlowTable.of(rows.values()), stamp)
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
-        """As `apply`, read back; the counters are read right before."""
+        """Apply a change and read it back; counters are read right before."""
         yield LASTING
         last = self.hits()
         return replace(wholly(self, delta, stamp), last=last)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
-        """As the filter says."""
+        """Return the filter's counter keys."""
         return self._device.counter_keys(flows)
 
     def hits(self) -> Hits:

@@ -59,7 +59,7 @@ class PacketReports:
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
-        """Start.
+        """Start to listen for reported packets.
 
         Raises Missing where the kernel has no NFLOG, or somebody else listens to our group.
         """

@@ -36,7 +36,7 @@ class _Held:
     gone: set[bytes] = field(default_factory=set)
 
     def change(self, added: Keys, removed: Keys) -> None:
-        """Some come, others go; no element is in both."""
+        """Add some keys and remove others; none is in both."""
         come, left = {key.tobytes() for key in added}, {key.tobytes() for key in removed}
         self.added = (self.added | come) - left
         self.gone = (self.gone | left) - come
@@ -109,7 +109,7 @@ class HeldPairs:
         self.moved_on(done)
 
     def moved_on(self, transactions: int) -> None:
-        """We made so many transactions in this network namespace."""
+        """Note that we made so many transactions in this network namespace."""
         if self._generation is not None:
             self._generation = (self._generation + transactions) & _GENERATIONS
 

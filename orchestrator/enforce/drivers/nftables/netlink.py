@@ -98,7 +98,7 @@ class Netlink:
             self.send(batch(messages), len(messages))
 
     def send(self, data: bytes, last: int) -> None:
-        """A batch that is ready; `last` is the number of its last message."""
+        """Send a finished batch; `last` is the number of its last message."""
         try:
             self._socket.send(data)
             refused = 0

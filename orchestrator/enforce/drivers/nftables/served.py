@@ -68,7 +68,7 @@ class ServedDriver:
         """Packets that came from another server for nobody here, as counted the last two times."""
 
     def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
-        """Always granted."""
+        """Grant every claim."""
         return True
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
@@ -126,7 +126,7 @@ class ServedDriver:
             self.pairs.anew(added, _pack_label(stamp, stamp))
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
-        """As `apply`, and read back: where only pairs change, by asking for those alone."""
+        """Apply and read back: where only pairs change, by asking for those alone."""
         added, removed = delta.added.rows(), delta.removed.rows()
         if self._tables is None or not self.pairs.is_known or not _are_pairs((*added, *removed)):
             yield LASTING

@@ -73,7 +73,7 @@ def _normalize_tests(text: str) -> str:
 
 
 def decimal(text: str) -> str:
-    """Words with every number that stands alone in decimal."""
+    """Write every number that stands alone in decimal."""
     return _NUMBER.sub(lambda number: str(int(number[0], 0)), text)
 
 

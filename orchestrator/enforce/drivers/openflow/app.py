@@ -51,7 +51,7 @@ class SwitchObserver(Protocol):
         ...
 
     def switch_demoted(self, channel: Channel) -> None:
-        """Another controller has become the switch's master."""
+        """Learn that another controller has become the switch's master."""
         ...
 
     def seen(self, channel: Channel, message: bytes) -> None:

@@ -151,7 +151,7 @@ class Exchange:
             self._over.set()
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Note that no more answers come."""
         self._over.set()
 
     def _is_complete(self) -> bool:

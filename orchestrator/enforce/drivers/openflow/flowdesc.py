@@ -86,7 +86,7 @@ class FlowStats:
     age_s: F64
 
     def take(self, rows: npt.NDArray[np.bool_]) -> FlowStats:
-        """Some rows, by mask."""
+        """Select some rows, by mask."""
         counts = self.packets[rows], self.bytes[rows]
         return FlowStats(self.flows.take(rows), *counts, self.idle_s[rows], self.age_s[rows])
 

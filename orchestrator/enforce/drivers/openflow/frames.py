@@ -66,7 +66,7 @@ def frame(packet: Packet, *, src_mac: int, dst_mac: int, payload: bytes = b"") -
 
 
 def _upper(packet: Packet, payload: bytes, pseudo: Pseudo) -> bytes:
-    """The packet's transport header and payload; other protocols have the payload alone."""
+    """Make the packet's transport header and payload; without ports, the payload alone."""
     ports = packet.source_port, packet.destination_port
     if packet.protocol == TCP:
         return tcp(*ports, packet.tcp_flags, payload, pseudo)

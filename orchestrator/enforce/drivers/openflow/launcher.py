@@ -110,7 +110,7 @@ class _Silence:
     seconds: float = 0.0
 
     def after(self, heard: int, period_s: float) -> _Silence:
-        """At the next look, a period later."""
+        """Return the silence at the next look, a period later."""
         return _Silence(heard, self.seconds + period_s if heard == self.heard else 0.0)
 
 
@@ -133,7 +133,7 @@ class _Faults(logging.Handler):
         self.count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by `logging`; may run in any thread."""
+        """Note a fault of a thread that serves. Called by `logging`, in any thread."""
         self.count += 1
         log.error("openflow.fault", logger=record.name, text=record.getMessage(), exc_info=record.exc_info)
 
@@ -306,7 +306,7 @@ class Launcher:
                 self._told.clear()
 
     def _took(self, thread: threading.Thread, sock: socket.socket) -> None:
-        """Another socket is in the place of the accepted one."""
+        """Put another socket in the place of the accepted one."""
         with self._lock:
             self._guests[thread].sock = sock
 

@@ -79,7 +79,7 @@ class Stream:
         return ""
 
     def setsockopt(self, level: int, name: int, value: int) -> None:
-        """As a socket's."""
+        """Set an option of the socket."""
         self._socket.setsockopt(level, name, value)
 
     def settimeout(self, _timeout_s: float | None) -> None:
@@ -155,7 +155,7 @@ class SharedStream(Stream):
         self._arrivals.register(sock, select.EPOLLIN)
 
     def serve(self, take: Take) -> None:
-        """As `Stream.serve`."""
+        """Serve as `Stream.serve` does."""
         with self._arrivals:
             while True:
                 ((_, events),) = self._arrivals.poll(maxevents=1)
@@ -170,7 +170,7 @@ class SharedStream(Stream):
 
     @contextmanager
     def borrow_reading(self, take: Take) -> Iterator[Pump | None]:
-        """As `Stream.borrow_reading`; None while who serves is at work, or the stream has ended."""
+        """Lend reading; None while the serving thread is at work or the stream ended."""
         if not self.reading.acquire(blocking=False):
             yield None
             return
@@ -238,7 +238,7 @@ class TlsStream(Stream):
         return self._pem
 
     def settimeout(self, _timeout_s: float | None) -> None:
-        """Nothing to set: the socket never blocks, `_insist` counts the time."""
+        """Do nothing: the socket never blocks, `_insist` counts the time."""
 
     def shutdown(self, how: int) -> None:
         """End the connection below TLS: `SSLSocket.shutdown` drops the SSL object while others still use it."""

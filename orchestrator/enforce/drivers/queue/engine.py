@@ -189,7 +189,7 @@ class Engine:
         return sum(worker.unread for worker in self._workers)
 
     def stop(self) -> None:
-        """End. From now on everything that is queued is dropped."""
+        """Stop judging. From now on everything that is queued is dropped."""
         self._stopping.set()
         self._stale.set()
         for worker in self._workers:
@@ -302,7 +302,7 @@ class _Recently:
         self._said = ""
 
     def look(self, now_s: float) -> str | None:
-        """In words; None where it did not grow lately."""
+        """Describe the count if it grew lately; else None."""
         found = self._count()
         more, self._seen = found - self._seen, found
         if more > 0:

@@ -144,7 +144,7 @@ def _read_prefix(body: Mapping[str, object], number: Number) -> Span:
 
 
 def address_in(family: Family) -> Number:
-    """Reads an address of one IP version."""
+    """Make a reader of addresses of one IP version."""
 
     def read(value: object) -> int:
         found, address = parse_address(value[:80]) if isinstance(value, str) else (None, 0)
@@ -156,21 +156,21 @@ def address_in(family: Family) -> Number:
 
 
 def port(value: object) -> int:
-    """Reads a port."""
+    """Read a port."""
     if isinstance(value, str) and len(value) <= 40:
         return port_number(value, 6)
     return _read_number(value, HIGHEST_PORT, "a port")
 
 
 def protocol(value: object) -> int:
-    """Reads a protocol."""
+    """Read a protocol."""
     return (
         parse_protocol(value) if isinstance(value, str) and len(value) <= 40 else _read_number(value, 255, "a protocol")
     )
 
 
 def flag_byte(value: object) -> int:
-    """Reads TCP flags: a name, a number, or names of which all are meant together."""
+    """Read TCP flags: a name, a number, or names of which all are meant."""
     flags = 0
     waiting = [value]
     while waiting:

@@ -290,7 +290,7 @@ def _read_resubmit(whole: bytes) -> Resubmit:
 
 
 def _read_report(whole: bytes) -> Report:
-    """Of all properties that Open vSwitch knows, those that our programs have, in its order."""
+    """Read a report action: of Open vSwitch's properties those that our programs have, in order."""
     size_property, _, size, metered, length, meter = struct.unpack_from("!HHH2xHHI", whole, 16)
     if any(whole[10:16]) or (size_property, metered, length) != (0, 5, 8):
         raise Complaint(Reason.BAD_ARGUMENT)

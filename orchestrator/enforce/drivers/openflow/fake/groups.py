@@ -43,7 +43,7 @@ class Group:
         return self.buckets[zlib.crc32(flow) % len(self.buckets)]
 
     def describe(self) -> bytes:
-        """Its part of a description."""
+        """Return its part of a description."""
         length = 16 + len(self.data) + len(self.properties)
         head = struct.pack("!HBxIH6x", length, self.kind, self.number, len(self.data))
         return head + self.data + self.properties

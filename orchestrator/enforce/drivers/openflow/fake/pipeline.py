@@ -71,7 +71,7 @@ class Journey:
         self._tables: Mapping[int, FlowTable] = {}
 
     def through(self, tables: Mapping[int, FlowTable]) -> Trace:
-        """From table 0 to the end. Raises `Ambiguous`."""
+        """Take the packet through tables, from 0 to the end. Raises `Ambiguous`."""
         self._tables = tables
         missed = not self._visit(0)
         return Trace(

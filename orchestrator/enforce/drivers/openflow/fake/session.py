@@ -162,7 +162,7 @@ class Session:
         return (1 << 64) - 1 if self.switch.generation is None else self.switch.generation
 
     def _lose_mastery(self, _role: Role, winner: object) -> None:
-        """Somebody is master now; if it was us before, we are told."""
+        """Become a slave where another controller is master now; tell it."""
         if winner is not self and self._role is Role.MASTER:
             self._role = Role.SLAVE
             self._push(

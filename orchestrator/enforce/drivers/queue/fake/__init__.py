@@ -103,7 +103,7 @@ class FakeMachine:
         self._lost[queue] = Lost(self._lost[queue].full + 1, 0)
 
     def close(self, queue: int) -> None:
-        """Nobody listens to a queue any more."""
+        """Stop listening to a queue."""
         self.queues.pop(queue, None)
 
 
