@@ -314,7 +314,7 @@ def check_again(services: Services, caller: Principal) -> None:
 async def keep_in_turn(
     services: Services, caller: Principal, whose: str, request: Request, keep: Callable[[bytes], Response]
 ) -> Response:
-    """Return the answer of `keep` about a request's body, after what the caller sent before (`pacing.py`).
+    """Return what `keep` answers to a body, in the caller's turn (`pacing.py`).
 
     Raises TooOften where much of `whose` is under way, or took long.
     """

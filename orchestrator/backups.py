@@ -216,7 +216,7 @@ def _say_way_out(signed_by: Path | None) -> str:
 
 
 def _known_authorities(settings: Settings, signed_by: Path | None) -> list[x509.Certificate]:
-    """Return the authorities that may have signed: the named one, or those that this machine believes."""
+    """Return the authorities that may have signed: the named one, or those believed here."""
     if signed_by is not None:
         return [read_certificate(signed_by)]
     place = AuthorityDir(settings.authority_dir)

@@ -315,7 +315,7 @@ class Enforcement:
                 raise NotCommitted(error) from error
 
     def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> float:
-        """Keep one report, and what its domain comes to with it; return the seconds that took."""
+        """Keep a report and its domain's new standing; return the seconds that took."""
         started = time.thread_time()
         domain, report = taken.domain, taken.report
         before, hosts = kept.get(domain), self._store.host_changes

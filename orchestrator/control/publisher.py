@@ -125,9 +125,10 @@ class Edition:
         return following
 
     def _from_here(self, change: Delta) -> Delta | None:
-        """Return the delta from this program where `change` starts from a recent one; None where it takes a search.
+        """Return the delta from this program to the target of `change`, or None.
 
-        As where services write in turns: each starts from what it compiled last.
+        `change` starts from a recent program, as where services write in turns: each starts from what it compiled
+        last. None where the delta takes a search.
         """
         if change.base == self.program.digest:
             return change

@@ -71,9 +71,9 @@ def delta_of(old: Program, new: Program, removed: FlowTable, added: FlowTable) -
 
 
 def between_targets(first: Delta, second: Delta) -> Delta | None:
-    """Return the delta between the targets of two deltas from one base; None where it is not told by these alone.
+    """Return the delta between the targets of two deltas from one base, or None.
 
-    Costs what the two say, whatever the programs are.
+    Costs what the two say, whatever the programs are. None where they alone do not tell.
     """
     if first.base != second.base or not first.ports == first.removed_ports == second.ports == second.removed_ports:
         return None

@@ -7,8 +7,7 @@ until the kernel's list of packet sockets says that the queue is empty.
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TextIO
@@ -18,14 +17,15 @@ from orchestrator.bench.pop.grid import Grid
 from orchestrator.bench.pop.links import EDGE, EDGE_MAC, OUTSIDE, SENDER_MAC, Links
 from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT
 from orchestrator.enforce.drivers.openflow import frames
-from orchestrator.errors import Unreachable
 from orchestrator.lab.network import INTERFACE
+from orchestrator.lab.processes import wait_until
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import UDP
 
 _BATCH = 64
 _POLL_S = 0.0005
 _PATIENCE_S = 30.0
+_UNTAKEN = "the edge has not taken what it was sent"
 _QUEUED = 6
 """The column of /proc/net/packet that says how many bytes wait in a socket."""
 
@@ -55,8 +55,8 @@ def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
         for start in range(0, len(shots), _BATCH):
             for frame in shots[start : start + _BATCH]:
                 sender.send(frame)
-            _wait_until(lambda: not _waiting(queues))
-    _wait_until(lambda: switch.count_handled() - before >= len(shots))
+            wait_until(lambda: not _waiting(queues), _UNTAKEN, _PATIENCE_S, every_s=_POLL_S)
+    wait_until(lambda: switch.count_handled() - before >= len(shots), _UNTAKEN, _PATIENCE_S, every_s=_POLL_S)
 
 
 def raw_socket() -> socket.socket:
@@ -75,11 +75,3 @@ def _waiting(queues: TextIO) -> bool:
     """Whether anything waits in one of them."""
     queues.seek(0)
     return any(int(line.split()[_QUEUED]) for line in queues.read().splitlines()[1:])
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not true():
-        if time.monotonic() > until:
-            raise Unreachable(f"the edge has not taken what it was sent within {_PATIENCE_S:.0f} s")
-        time.sleep(_POLL_S)

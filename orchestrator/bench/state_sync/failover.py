@@ -11,10 +11,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise, product
 from types import MappingProxyType
 from typing import Any
@@ -124,16 +124,14 @@ def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout, journa
     found: list[Seen] = []
     scaled: list[Scaling] = []
     with ExitStack() as stack:
-        ground: Ground | None = None
+        open_ground = cache(lambda: stack.enter_context(_ground(layout)))  # a journal may know every measurement
         for name, turn in product(("failover", "scaling"), range(sizes.failovers)):
             steps.next(f"{name} {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
             kept = f"{name} {turn}"
-            if ground is None and not journal.has(kept):
-                ground = stack.enter_context(_ground(layout))
             if name == "failover":
-                found.append(Seen(**journal.row(kept, partial(_fail_and_revive, ground, turn, sizes))))
+                found.append(Seen(**journal.row(kept, partial(_fail_and_revive, open_ground, turn, sizes))))
             else:
-                scaled.append(Scaling(**journal.row(kept, partial(_scale, ground, sizes))))
+                scaled.append(Scaling(**journal.row(kept, partial(_scale, open_ground, sizes))))
     _conclude(
         results, FIGURES,
         [each.detect_ms for each in found], [each.takeover_ms for each in found], [each.gap_ms for each in found],
@@ -152,9 +150,8 @@ def _conclude(results: Results, figures: Mapping[str, tuple[str, Target | None]]
         results.figures[name] = Figure.of(each, unit, target)
 
 
-def _fail_and_revive(ground: Ground | None, turn: int, sizes: Sizes) -> dict[str, float]:
-    if ground is None:
-        raise Refused("there is no lab to measure in")
+def _fail_and_revive(open_ground: Callable[[], Ground], turn: int, sizes: Sizes) -> dict[str, float]:
+    ground = open_ground()
     victim = ground.members[turn % SIZE]
     seen = _kill_and_measure(ground.lab, victim, sizes.connections)
     cluster.revive(victim)
@@ -162,10 +159,9 @@ def _fail_and_revive(ground: Ground | None, turn: int, sizes: Sizes) -> dict[str
     return asdict(seen)
 
 
-def _scale(ground: Ground | None, sizes: Sizes) -> dict[str, float]:
-    """A fourth firewall comes empty, serves, and leaves, while connections are held and others begin."""
-    if ground is None:
-        raise Refused("there is no lab to measure in")
+def _scale(open_ground: Callable[[], Ground], sizes: Sizes) -> dict[str, float]:
+    """Bring a fourth firewall, have it serve and leave, while connections are held and begin."""
+    ground = open_ground()
     fourth = ground.members[SIZE]
     load = _hold(ground.lab, sizes.connections)
     began = time.monotonic()

@@ -16,13 +16,12 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import Missing, Unreachable
+from orchestrator.errors import Missing
 from orchestrator.lab import pop, processes
 from orchestrator.lab.chaos.relay import Mode, Relay, Relays
 from orchestrator.lab.chaos.steps import STEP_FILE
@@ -120,11 +119,8 @@ class Database:
         run_program(["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command])
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while not condition():
-            if time.monotonic() > until:
-                raise Unreachable(f"PostgreSQL is not ready: see {self._lab.layout.logs / POSTGRES}.log")
-            time.sleep(0.05)
+        log = self._lab.layout.logs / f"{POSTGRES}.log"
+        processes.wait_until(condition, f"PostgreSQL is not ready: see {log}", _PATIENCE_S, every_s=0.05)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ Axes: TypeAlias = dict[str, int | Spans]
 
 
 def icmp_axes(kind: int, code: int | None = None) -> Axes:
-    """Return the axes of a line that asks for an ICMP type, maybe with a code."""
+    """Return the axes of a line that asks for an ICMP type and perhaps code."""
     axes: Axes = {FRAGMENTS.axis: WHOLE, ICMP_TYPE.axis: 1 << kind}
     return axes if code is None else {**axes, ICMP_CODE.axis: 1 << code}
 
