@@ -29,8 +29,14 @@ from api.schemas.inspection import (
 from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.control.drafttraffic import Sampled, tried_traffic
-from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
-from orchestrator.control.judging import Told, findings_now
+from orchestrator.control.dryruns import (
+    Told,
+    findings_now,
+    tried_cost,
+    tried_difference,
+    tried_findings,
+    tried_firewall_cost,
+)
 from orchestrator.errors import AclflowError, TooLarge, TryAgain
 from orchestrator.interpreter import give_back
 from orchestrator.policy.findings import Checks, Subject, soon_over

@@ -12,8 +12,8 @@ from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
 from api.schemas.domains import Host, Interface, Mac
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.traffic import PopTraffic
-from orchestrator.edge.report import LinesReport
 from orchestrator.edge.settings import EdgeSettings
+from orchestrator.edge.upkeep import LinesReport
 from orchestrator.errors import BadInput
 from orchestrator.placement.heavy import HeavyChoice, HeavySettings
 from orchestrator.policy.model import Policy

@@ -22,8 +22,7 @@ from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.cli.terminal import counting, remark
 from orchestrator.edge.occupancy import exact, formula
-from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Tcam, Topology, plan
-from orchestrator.edge.popularity import Popularity
+from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Popularity, Tcam, Topology, plan
 from orchestrator.edge.rates import union_of
 from orchestrator.edge.sampling import AGREES, Comparison, Model, compare, sample
 from orchestrator.edge.suggest import Suggestion, suggest

@@ -13,7 +13,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
 from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.guardtable import GuardTable
-from orchestrator.enforce.uplink.deliveredrows import SwitchRows
+from orchestrator.enforce.uplink.monitors import SwitchRows
 from orchestrator.enforce.uplink.routeduplink import GUARD_TABLE, RoutedUplink
 from orchestrator.enforce.uplink.uplinkkeeper import keep_uplink, remove_uplink
 from orchestrator.enforce.uplink.uplinkkernel import UplinkKernel

@@ -11,7 +11,7 @@ quota.py        what tenants' lists cost, held to their quotas before a commit
 promote.py      rounds of choosing which rules are lifted, and what became of them
 timekeeper.py   what time brings: expiry and its announcement, enforcement points that fell silent
 signals.py      waking coroutines from threads
-judging.py      what the workbench remembers of the lists it judged
+dryruns.py      questions about a list, answered in the workbench; what it remembers of lists it judged
 precompiling.py long lists in a process with a deadline, before their turn
 workbench.py    pure work that may take long, in processes of its own
 metrics.py      what Prometheus is told

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.control.fleet import prediction
+from orchestrator.control.fleet import deciding
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.timekeeper import Units
@@ -20,7 +20,7 @@ from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.firewalls.fleetrecords import FleetLook
-from orchestrator.store.hits.sums import HitSum
+from orchestrator.store.hits.rules import HitSum
 from orchestrator.store.points.pointrecords import Heard
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane
@@ -186,10 +186,10 @@ class FleetGauges(Collector):
             sick.add_metric([domain], sum(not member.health.is_well for member in serving))
             packets.add_metric([domain], sample.packets_pps)
             bits.add_metric([domain], sample.bits_bps)
-            in_use = prediction.busy(look)
+            in_use = deciding.busy(look)
             if in_use is not None:
                 busy.add_metric([domain], in_use)
-            by_model = prediction.predict_load(look, sample.rules, models.get(look.record.settings.plane))
+            by_model = deciding.predict_load(look, sample.rules, models.get(look.record.settings.plane))
             if by_model is not None:
                 predicted.add_metric([domain], by_model.predicted)
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)

@@ -4,11 +4,10 @@ hashing.py    the hash that Open vSwitch uses, for many chunks at a time
 chunks.py     tenants' prefixes as blocks of one size, who owns which, and which firewall server serves whom
 settings.py   how an edge is laid out, and the budgets of its TCAM
 lines.py      ternary Bloom lines: built, ordered so that no chunk reaches a wrong server, and asked
-upkeep.py     lines kept up as tenants come, go and move; report.py what stands, in numbers
+upkeep.py     lines kept up as tenants come, go and move; what stands, in numbers
 occupancy.py  how full a line is, and how often it matches what it does not hold, exactly
 rates.py      how often any of many lines matches what nobody has, exactly
-popularity.py how much traffic few rules decide
-planner.py    what a cloud of any size costs, and what leaks
+planner.py    what a cloud of any size costs, and what leaks; how much traffic few rules decide
 suggest.py    chunk size and split that reach a target
 sampling.py   the rates held against real lines
 """

@@ -19,8 +19,7 @@ import numpy as np
 
 from orchestrator.edge import _sampling
 from orchestrator.edge.hashing import KEY_BITS, U64
-from orchestrator.edge.lines import Lines, Shape, build
-from orchestrator.edge.matching import rows_of
+from orchestrator.edge.lines import Lines, Shape, build, rows_of
 from orchestrator.errors import BadInput
 
 AGREES = 4.0

@@ -11,6 +11,8 @@ their exact entries. So whatever comes, no chunk reaches a wrong server, and no 
 Lines are built anew, all of them and with functions that were not used before, when too large a part of what they hold
 is stale, when entries or lines run out, when they hold nothing, and when the settings ask for other lines. The result
 follows from what was there before, what is there now and the settings alone.
+
+`report` sums the lines up, for operators, metrics and events.
 """
 
 from __future__ import annotations
@@ -24,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.edge.hashing import U64, positions
-from orchestrator.edge.lines import I64, Lines, Shape, build
-from orchestrator.edge.matching import matches
+from orchestrator.edge.lines import I64, Lines, Shape, build, matches
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.errors import BadInput
 from orchestrator.program.packing import pack, unpack
@@ -260,3 +261,39 @@ def _fold_exceptions(standing: Standing, servers: I64) -> Standing:
     exact = after.exact.copy()
     exact[folded] = after.server[first] != servers[folded]
     return replace(after, exact=exact)
+
+
+@dataclass(frozen=True, slots=True)
+class LinesReport:
+    """The lines of one IP version.
+
+    `chunks` are somebody's, `in_lines` of them are held by lines, `exceptions` have an entry of their own (some have
+    both), `stale` are held by lines and nobody's any more, `misdirected` reach a wrong server. `fill` is the share of
+    the lines' bits that are `*`, `union_rate` the probability that an address that is nobody's passes. `draw` counts
+    rebuilds.
+    """
+
+    chunks: int
+    in_lines: int
+    lines: int
+    exceptions: int
+    stale: int
+    misdirected: int
+    fill: float
+    union_rate: float
+    draw: int
+
+
+def report(standing: Standing, lines: Lines) -> LinesReport:
+    """Sum up the lines that are in force."""
+    return LinesReport(
+        chunks=len(standing.key),
+        in_lines=int((standing.line != NO_LINE).sum()),
+        lines=len(standing.server),
+        exceptions=int(standing.exact.sum()),
+        stale=len(standing.gone),
+        misdirected=standing.misdirected,
+        fill=lines.fill,
+        union_rate=lines.union_rate,
+        draw=standing.draw,
+    )

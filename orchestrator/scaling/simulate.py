@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from orchestrator.errors import BadInput
 from orchestrator.scaling.capacity import CapacityModel
-from orchestrator.scaling.decide import Decision, Fleet, History, Limits, Load, decide
-from orchestrator.scaling.forecast import MOST_SAMPLES, Sample
+from orchestrator.scaling.decide import MOST_SAMPLES, Decision, Fleet, History, Limits, Load, Sample, decide
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

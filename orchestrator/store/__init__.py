@@ -20,7 +20,7 @@ Read in this order:
     pops/          points of presence, in memory too, and where packets went
   transaction.py   what they share: the connection, the time, numbers to draw, generations that moved
   intersections.py what a change that takes two steps holds back; hostrows.py switches that come and go
-  policycache.py   whole policies in memory; principals.py who bears which token
+  policycache.py   whole policies in memory; tokens.py who bears which token
   prefixrows.py    prefixes that must not overlap
   sql/             connections, and who writes when (database.py); what a database says, as errors of ours (faults.py);
                    waking those who wait, here and elsewhere (notices.py); order keys, prefixes, times (keys.py)

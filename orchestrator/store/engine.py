@@ -31,7 +31,6 @@ from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.chains import Chain
 from orchestrator.store.migrate import prepare
 from orchestrator.store.policycache import PolicyCache, PopCache
-from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.sql.clock import DatabaseClock, SteadyClock, utc_now
 from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, lock_log, sync_log
@@ -39,6 +38,7 @@ from orchestrator.store.sql.faults import translate_faults
 from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.sql.livingservices import Members
 from orchestrator.store.sql.notices import Listener, Notices
+from orchestrator.store.tokens import PrincipalCache
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit
 

@@ -18,8 +18,7 @@ from sqlalchemy.sql import Insert
 from orchestrator.errors import Conflict
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import HostRecord
-from orchestrator.store.schema.core import domains, host_ports, hosts, points
-from orchestrator.store.schema.staging import former_hosts
+from orchestrator.store.schema.core import domains, former_hosts, host_ports, hosts, points
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
 

@@ -15,8 +15,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, insert, literal, select
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.narrowing import Withheld
-from orchestrator.store.schema.core import domains
-from orchestrator.store.schema.staging import intersections
+from orchestrator.store.schema.core import domains, intersections
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 

@@ -14,11 +14,10 @@ from orchestrator.classify.columns import columns
 from orchestrator.classify.devices import choice, cuda, models, opencl
 from orchestrator.classify.devices import devicesearch as searching
 from orchestrator.classify.devices.cuda import compile_for, cuda_devices
-from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup, source
 from orchestrator.classify.devices.guarded import GuardedSearch, Place
 from orchestrator.classify.devices.models import Model, compile_rows
 from orchestrator.classify.devices.opencl import OpenClDevice, OpenClLane, opencl_devices
-from orchestrator.classify.devices.source import source
 from orchestrator.classify.devices.vectors import vectors_of
 from orchestrator.classify.packets import PACKET, Unread, unread
 from orchestrator.errors import BadInput, Missing, Refused, TooLarge

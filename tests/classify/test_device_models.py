@@ -12,10 +12,9 @@ from strategies import acls
 
 from orchestrator.classify.devices import devicesearch as searching
 from orchestrator.classify.devices.device import Device
-from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
+from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup, source
 from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.opencl import OpenClLane
-from orchestrator.classify.devices.source import source
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Packet, Rule, RuleId
 from orchestrator.policy.protocols import TCP

@@ -12,7 +12,7 @@ from cloud.contract_heat import URL
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fleets import HeatCloud
-from orchestrator.control.applicants import name_by_cloud
+from orchestrator.control.enrolment import name_by_cloud
 from orchestrator.errors import Busy, NotFound, TooLarge
 from orchestrator.wire.firewalls import Plane
 

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.compile.filters.filterlists import operator_list
-from orchestrator.compile.servers import exactpairs, pairset
+from orchestrator.compile.servers import exactpairs, tenants
 from orchestrator.compile.servers import tenants as servedtenants
 from orchestrator.compile.servers.tenants import Served
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
@@ -162,8 +162,8 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "denies are not asked": (servedtenants, "is_met", lambda _pairs, _denies: False),
     "denies stay where they were": (servedtenants._Denies, "after", lambda self, _edit: self),
     "a pair permitted twice goes with the first": (
-        pairset.Pairs, "exchange_pairs",
-        lambda self, gone, come, whole=pairset.Pairs.exchange_pairs: whole(replace(self, more={}), gone, come),
+        tenants.Pairs, "exchange_pairs",
+        lambda self, gone, come, whole=tenants.Pairs.exchange_pairs: whole(replace(self, more={}), gone, come),
     ),
     "what is no pair counts as nothing": (
         servedtenants, "pairs_alone",

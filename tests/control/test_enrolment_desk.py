@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
-from orchestrator.control.applicants import Attempts, name_by_cloud
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.enrolment import Applicant, EnrolmentDesk
+from orchestrator.control.enrolment import Applicant, Attempts, EnrolmentDesk, name_by_cloud
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, TooOften, Unauthenticated, Unreachable

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from orchestrator.control.gauges import HitMetrics
 from orchestrator.errors import TryAgain
 from orchestrator.program.program import Tier
-from orchestrator.store.hits.sums import Decider, HitSum
+from orchestrator.store.hits.rules import Decider, HitSum
 
 
 class Store:

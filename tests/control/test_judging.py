@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from strategies import acls
 
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.control import judging
-from orchestrator.control.judging import findings_now, findings_then
+from orchestrator.control import dryruns
+from orchestrator.control.dryruns import findings_now, findings_then
 from orchestrator.policy.findings import Checks, check, soon_over
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.rechecks import Judged, recheck
@@ -23,7 +23,7 @@ MOST = 1_000_000
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_memory", judging._Memory())
+    monkeypatch.setattr(dryruns, "_memory", dryruns._Memory())
 
 
 def moved(acl: Acl) -> Acl:
@@ -51,7 +51,7 @@ def test_a_draft_is_compared_with_the_nearer_of_what_is_in_force_and_what_was_tr
     old, new, imported = (synthetic(300, seed=seed) for seed in (1, 2, 3))
     findings_then("blue", old, moved(old), CHECKS, MOST)
     findings_now("blue", new, CHECKS, MOST)
-    monkeypatch.setattr(judging, "recheck", noted)
+    monkeypatch.setattr(dryruns, "recheck", noted)
     findings_then("blue", new, moved(new), CHECKS, MOST)
     assert known[-1] == new
     findings_then("blue", new, imported, CHECKS, MOST)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.edge.hashing import positions
-from orchestrator.edge.lines import Lines, Shape, bases, build
-from orchestrator.edge.matching import matches
+from orchestrator.edge.lines import Lines, Shape, bases, build, matches
 from orchestrator.errors import BadInput, TooLarge
 
 

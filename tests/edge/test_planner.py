@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Tcam, Topology, filters_of, paper, plan
-from orchestrator.edge.popularity import Popularity
+from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Popularity, Tcam, Topology, filters_of, paper, plan
 from orchestrator.edge.suggest import suggest
 from orchestrator.errors import BadInput
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.edge.popularity import Popularity
+from orchestrator.edge.planner import Popularity
 from orchestrator.errors import BadInput
 
 POINTS = st.lists(

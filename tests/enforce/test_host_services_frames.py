@@ -12,9 +12,9 @@ from orchestrator.compile.pipelines.host import CALLER_MAC, SERVICES_IPV4
 from orchestrator.enforce.services import dhcp, dhcpv6
 from orchestrator.enforce.services.answerer import answer
 from orchestrator.enforce.services.hostservices import HostServices, Subnet
-from orchestrator.enforce.services.offers import offers
 from orchestrator.enforce.services.requestframes import Caller, Question, icmpv6_frame, read_question, udp_frame
 from orchestrator.enforce.services.routers import advertisement, made_of_mac
+from orchestrator.enforce.services.servicekeeper import offers
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 

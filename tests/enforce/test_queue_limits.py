@@ -15,8 +15,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.queue.buckets import Buckets
-from orchestrator.enforce.drivers.queue.lists import Lists
+from orchestrator.enforce.drivers.queue.lists import Buckets, Lists
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Packet, ReturnTraffic
 from orchestrator.policy.protocols import ICMP, TCP

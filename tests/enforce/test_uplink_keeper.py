@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.uplink.arrivals import ARRIVED_S, Arrivals, Rank
-from orchestrator.enforce.uplink.deliveredrows import delivered_prefixes
+from orchestrator.enforce.uplink.monitors import delivered_prefixes
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
 from orchestrator.enforce.uplink.uplinkkeeper import UplinkKeeper
 from orchestrator.enforce.uplink.uplinkkernel import KernelChange

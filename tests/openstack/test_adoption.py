@@ -19,7 +19,7 @@ from realbench import REAL, RealBench, settings_for, until
 
 from orchestrator.cloud.base import VnfOrder, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
-from orchestrator.control.applicants import name_by_cloud
+from orchestrator.control.enrolment import name_by_cloud
 from orchestrator.scaling.lifecycle import Patience
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane

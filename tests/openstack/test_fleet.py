@@ -15,8 +15,7 @@ from realbench import REAL, RealBench, settings_for, until
 from orchestrator.cloud.base import VnfState
 from orchestrator.errors import Refused, Unauthenticated, Unreachable
 from orchestrator.scaling.capacity import CapacityModel
-from orchestrator.scaling.decide import Fleet, History, Limits, Load, decide
-from orchestrator.scaling.forecast import Sample
+from orchestrator.scaling.decide import Fleet, History, Limits, Load, Sample, decide
 
 pytestmark = REAL
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from orchestrator.edge.hashing import positions
-from orchestrator.edge.lines import Lines
-from orchestrator.edge.matching import matches
+from orchestrator.edge.lines import Lines, matches
 from orchestrator.edge.sampling import drawn
 
 _BATCH = 1 << 18

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
 from orchestrator.scaling.capacity import CapacityModel
-from orchestrator.scaling.decide import Fleet, History, Limits, Load, decide, needed
-from orchestrator.scaling.forecast import Sample, forecast, slope
+from orchestrator.scaling.decide import Fleet, History, Limits, Load, Sample, decide, forecast, needed, slope
 
 MODEL = CapacityModel(version=1, base_s=1e-5, per_rule_s=0.0, per_octet_s=0.0, error=0.0, most_rules=2000)
 """One VNF carries 100 kpps."""

@@ -10,8 +10,8 @@ from store.scenes import populate
 
 from orchestrator.errors import Unauthenticated
 from orchestrator.store import Store, open_store
-from orchestrator.store.principals import Bearer, PrincipalCache
 from orchestrator.store.records import Principal, Role
+from orchestrator.store.tokens import Bearer, PrincipalCache
 
 ADMIN = Bearer(Principal(1, Role.ADMIN, None, None, None), None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bench.promotion.outcome import LIFTED
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
+from orchestrator.bench.traffic.gauges import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Kind, Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl

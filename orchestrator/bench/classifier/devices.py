@@ -29,9 +29,8 @@ from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.classify.columns import I32
 from orchestrator.classify.devices.device import Device, Lane
-from orchestrator.classify.devices.devicesearch import finish, send, start
+from orchestrator.classify.devices.devicesearch import finish, send, source, start
 from orchestrator.classify.devices.models import SHARED, Loaded, Model, compile_rows, load
-from orchestrator.classify.devices.source import source
 from orchestrator.classify.devices.tables import packet_columns
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import IN_ORDER, Search

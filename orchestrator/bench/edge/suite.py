@@ -30,7 +30,7 @@ from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.vnf import Ports
 from orchestrator.compile.lifting.edgeheavy import HeavyTable
 from orchestrator.compile.pipelines.edge import EdgeTable
-from orchestrator.edge.popularity import Popularity
+from orchestrator.edge.planner import Popularity
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.placement.lifting import LiftedRule

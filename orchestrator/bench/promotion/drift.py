@@ -9,36 +9,67 @@ services change places. In each round the same connections pass the same switch 
     hindsight    the services with most connections in this very round, which nobody knows before it is over
 
 The loop is the product's: the switch's counters by rule, `placement.choice`, compiler, proof and one bundle.
+
+`LiftBench` is a switch that holds a policy, and brings lifts to it as the product does.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from orchestrator.bench.promotion.lift_bench import LiftBench
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic import httperf
 from orchestrator.bench.traffic.addresses import SERVER, TENANT, Clients, policy
 from orchestrator.bench.traffic.line import RIGHT, Line
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line
-from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.equivalence import Proof, prove
+from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.enforce.driver import Hits
 from orchestrator.lab.layout import Layout
 from orchestrator.placement.choice import Algorithm, Prospects, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Addresses
-from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.program import Tier
+
+
+class LiftBench:
+    """A switch that holds a policy, with what compiler and proof know of it."""
+
+    def __init__(self, vnf: VnfAcl, wanted: Policy) -> None:
+        self.vnf = vnf
+        self.policy = wanted
+        self._cache = CompileCache()
+        self._generation = 1
+        program = self._cache.compile_program(wanted, domain="bench", generation=self._generation)
+        self._proof: Proof = prove(wanted, program.flows)
+        vnf.load(program)
+
+    def bring(self, lifted: tuple[LiftedRule, ...]) -> float:
+        """Bring just these lifts; return milliseconds from the decision to the barrier."""
+        self._generation += 1
+        began = time.perf_counter()
+        program = self._cache.compile_program(self.policy, domain="bench", generation=self._generation, lifted=lifted)
+        change = self._cache.change
+        assert change is not None
+        flows = partial(getattr, program, "flows")
+        self._proof = self._proof.after(self.policy, change.removed, change.added, flows)
+        self.vnf.change(change, program)
+        return (time.perf_counter() - began) * 1000
+
 
 NOTHING, SAVINGS, PAPER, HINDSIGHT = WAYS = ("nothing", "savings", "paper", "hindsight")
 _FIRST_PORT = 9_000

@@ -19,8 +19,7 @@ from orchestrator.bench import flow_cache
 from orchestrator.bench.acl_size.aclsizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.promotion import drift
-from orchestrator.bench.promotion.drift import Drift
-from orchestrator.bench.promotion.lift_bench import LiftBench
+from orchestrator.bench.promotion.drift import Drift, LiftBench
 from orchestrator.bench.promotion.outcome import (
     AF_XDP,
     FIRST_MATCH,
@@ -36,12 +35,11 @@ from orchestrator.bench.promotion.outcome import (
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients, policy
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, Load, Metric, Sample
+from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Load, Metric, Plane, Sample, SwitchPlane
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.measured import Measured
-from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.bench.qualify.inventory import Host
 from orchestrator.errors import AclflowError, Missing, Refused, Unreachable
-from orchestrator.hosts.ssh import advice
+from orchestrator.hosts.installer import advice
 
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 _SSH_FAILED, _NOT_FOUND = 255, 127

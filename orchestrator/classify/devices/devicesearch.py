@@ -5,6 +5,8 @@
 
 New rows are compiled and put onto the device beside the old ones; then one reference changes. A call of `first` reads
 it once, so all its batches are decided by the same rows, and no packet waits for a change.
+
+The models' source is the same for OpenCL C and CUDA C.
 """
 
 from __future__ import annotations
@@ -13,18 +15,29 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
 from orchestrator.classify.columns import I32
 from orchestrator.classify.devices.device import Device, Lane, Program
 from orchestrator.classify.devices.models import MOST_LAYERS, SHARED, Loaded, Model, compile_rows, load
-from orchestrator.classify.devices.source import source
-from orchestrator.classify.devices.tables import pack, packet_columns
+from orchestrator.classify.devices.tables import pack, packet_columns, words_of
 from orchestrator.classify.packets import Packets
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.space import Box
+
+PARTS = ("portable.h", "models.c")
+
+
+@cache
+def source(family: Family) -> str:
+    """The models for addresses of one IP version."""
+    folder = files(__package__) / "kernels"
+    return "\n".join([f"#define WORDS {words_of(family)}", *((folder / part).read_text("utf-8") for part in PARTS)])
+
 
 NONE = -1
 """Instead of a row: none holds the packet."""

@@ -20,8 +20,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.filterlists import FilterList
 from orchestrator.compile.nftables.served import Directory, frame_objects
 from orchestrator.compile.servers.generalrows import fitting
-from orchestrator.compile.servers.pairset import NO_ROWS
-from orchestrator.compile.servers.tenants import Lists, Served, TenantCompiler, object_rows
+from orchestrator.compile.servers.tenants import NO_ROWS, Lists, Served, TenantCompiler, object_rows
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Policy
 from orchestrator.policy.prefilter import Share

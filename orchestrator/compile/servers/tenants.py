@@ -7,12 +7,15 @@
 
 Everything else is compiled from scratch, and comes to the same. These values never change, so what a transaction has
 made that was rolled back is as good a beginning as any.
+
+`Pairs` is a multiset of a tenant's exact pairs: a pair goes with its last rule. It never changes: with a few pairs more
+or fewer it shares all blocks of rows that these do not touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +29,68 @@ from orchestrator.compile.lists.steps import same_numbers
 from orchestrator.compile.nftables.listtable import Objects
 from orchestrator.compile.nftables.served import tenant_objects
 from orchestrator.compile.servers.bitvectors import MOST_RULES
-from orchestrator.compile.servers.exactpairs import Keys, PairSet, is_met, join_keys, pairs_alone, taken_out
+from orchestrator.compile.servers.exactpairs import Keys, PairSet, is_met, join_keys, pair_rows, pairs_alone, taken_out
 from orchestrator.compile.servers.generalrows import general_rows
-from orchestrator.compile.servers.pairset import NO_ROWS, Pairs, RowChange
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.model import Acl, Direction, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import difference
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.rules import PERMIT, RuleTable
 from orchestrator.wire.firewalls import Plane
+
+NO_ROWS = FlowTable.of(())
+RowChange = tuple[FlowTable, FlowTable]
+"""The rows that are gone, and those that came."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """The pairs of a tenant's number; `more` counts further rules for each row."""
+
+    tenant: int
+    rows: Blocks
+    more: Mapping[Flow, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tenant: int, pairs: Mapping[PairSet, Keys]) -> Pairs:
+        """Make a set from pairs, each given once for every rule that permits it."""
+        tables, more = [], {}
+        for kind, keys in pairs.items():
+            each, count = np.unique(keys, axis=0, return_counts=True)
+            tables.append(pair_rows(kind, each, tenant))
+            for place in np.flatnonzero(count > 1).tolist():
+                more[tables[-1].row(place)] = int(count[place]) - 1
+        return cls(tenant, Blocks.of(FlowTable.join_tables(tables)), more)
+
+    def exchange_pairs(self, gone: Mapping[PairSet, Keys], come: Mapping[PairSet, Keys]) -> tuple[Pairs, RowChange]:
+        """Return the pairs without some, which must be there, and with others."""
+        by: dict[Flow, int] = {}
+        for pairs, sign in ((gone, -1), (come, 1)):
+            for kind, keys in pairs.items():
+                for row in pair_rows(kind, keys, self.tenant).rows():
+                    by[row] = by.get(row, 0) + sign
+        more = dict(self.more)
+        removed: list[Flow] = []
+        added: list[Flow] = []
+        for row, change in by.items():
+            before = more.pop(row, 0) + (row in self.rows)
+            after = before + change
+            if after > 1:
+                more[row] = after - 1
+            if bool(before) != bool(after):
+                (added if after else removed).append(row)
+        tables = FlowTable.of(removed), FlowTable.of(added)
+        return Pairs(self.tenant, self.rows.replace_rows(*tables), more), tables
+
+    def since(self, before: Pairs | None) -> RowChange:
+        """Return the change from other pairs to these."""
+        if before is None:
+            return NO_ROWS, self.rows.join_rows()
+        return difference(*before.rows.apart(self.rows))
+
 
 _FEW = 256
 """So many rules that come and go are looked at one by one."""

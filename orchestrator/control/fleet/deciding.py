@@ -2,6 +2,8 @@
 
 `grounds` reads the store, `decide_size` is pure: the same ground gives the same decision. A record of the future is
 from before a clock was set back, nobody knows when: it is passed over, so that it holds nothing up until then.
+
+`predict_load` compares VNFs' processor use with the capacity model's prediction. It is pure, too.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from orchestrator.scaling.capacity import CapacityModel
-from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Load, decide, storm, victims
-from orchestrator.scaling.forecast import Sample
+from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Load, Sample, decide, storm, victims
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
 from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Load as MemberLoad
 from orchestrator.wire.firewalls import Plane
-from orchestrator.wire.fleet import FleetSample
+from orchestrator.wire.fleet import FleetSample, Prediction
 
 _USUAL_PACKET_BYTES = 512.0
 """How long packets are taken to be while there are none."""
@@ -130,3 +133,37 @@ def _make_candidate(look: MemberLook) -> Candidate:
 def _make_history(times: FleetTimes, now: dt.datetime) -> History:
     columns = (times.asked, times.drained, times.failed)
     return History(*(tuple(time.timestamp() for time in column if time <= now) for column in columns))
+
+
+_LEAST_BUSY = 0.05
+"""Below that processors are busy with other things than packets."""
+
+
+def busy(look: FleetLook) -> float | None:
+    """Return the mean processor use of serving VNFs; None if none reported."""
+    loads = _list_loads(look)
+    return fmean(load.cpu_permille / 1000 for load in loads) if loads else None
+
+
+def predict_load(look: FleetLook, rules: int, model: CapacityModel | None) -> Prediction | None:
+    """Return a model's prediction for a fleet's load.
+
+    None without a model, or a VNF that serves.
+    """
+    in_use = busy(look)
+    if in_use is None or model is None:
+        return None
+    needed = fmean(_needed(load, rules, model) for load in _list_loads(look))
+    return Prediction(in_use, needed, needed / in_use - 1.0 if in_use >= _LEAST_BUSY else None)
+
+
+def _list_loads(look: FleetLook) -> list[MemberLoad]:
+    serving = (each for each in look.members if each.member.state is MemberState.SERVING)
+    return [each.load for each in serving if each.load is not None]
+
+
+def _needed(load: MemberLoad, rules: int, model: CapacityModel) -> float:
+    """How busy the model says that a VNF is with what it carries."""
+    if not load.packets_pps:
+        return 0.0
+    return model.busy(load.packets_pps, rules, load.bits_bps / 8 / load.packets_pps)

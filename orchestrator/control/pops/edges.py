@@ -24,8 +24,7 @@ from orchestrator.compile.lifting.edgeheavy import Heavy, HeavyTable
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.edge.chunks import Allocation, Chunking, Places, allocate, servers_of, settle_tenants
 from orchestrator.edge.lines import Lines
-from orchestrator.edge.report import LinesReport, report
-from orchestrator.edge.upkeep import Kept, Standing, keep, rebuild, standing_of
+from orchestrator.edge.upkeep import Kept, LinesReport, Standing, keep, rebuild, report, standing_of
 from orchestrator.errors import AclflowError, NotEquivalent
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Direction, Policy

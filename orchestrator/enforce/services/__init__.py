@@ -10,10 +10,9 @@ requestframes.py a question as the switch hands it over, and the frame that brin
 dhcp.py          DHCPv4: one message, its answer. Pure
 dhcpv6.py        the same for DHCPv6. Pure
 routers.py       router advertisements. Pure
-offers.py        which addresses are offered to whom, read back from the switch. Pure
 answerer.py      reads frames from the port, and answers
 serviceport.py   the port, its addresses, routes and settings in this network namespace
-servicekeeper.py the loop: set right what differs; dnsmasq as a process of ours
+servicekeeper.py the loop: set right what differs; dnsmasq as a process of ours; addresses that the switch offers
 
 The rows of `compile/pipelines/services.py` say who asks and which address is theirs, so no lease is kept anywhere.
 """

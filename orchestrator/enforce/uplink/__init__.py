@@ -3,7 +3,7 @@
     endpoint ── bridge ── up0 ┆ kernel of the host ── fabric ── the operator's router
                               ┆ routes, written here        a routing daemon announces them
 
-deliveredrows.py which endpoints the switch delivers to, read back from its table
+monitors.py      which endpoints the switch delivers to, read back from its table, and when that changes
 arrivals.py      which of them have just come, or may be on their way
 routeduplink.py  what the kernel must hold for that, and the table of nftables around it. Pure
 uplinkkernel.py  the port, its neighbours, routes and settings in this network namespace

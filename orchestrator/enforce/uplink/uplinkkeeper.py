@@ -22,8 +22,7 @@ from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.uplink.arrivals import Arrivals, Rank
-from orchestrator.enforce.uplink.deliveredrows import SwitchRows
-from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor
+from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor, SwitchRows
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
 from orchestrator.enforce.uplink.uplinkkernel import KernelChange, UplinkKernel
 from orchestrator.errors import AclflowError

@@ -3,13 +3,17 @@
 Sums belong to a cookie, so to a tier and a rule number: a rule keeps its sum wherever its flow entries are and whenever
 they are replaced. Tiers are never added up, for a packet passes through several. How counts come in is in
 `counting.py`, how they are kept in `hits/history.py`.
+
+`HitSum` counts all rules of a domain together, by tier and by decider: as many sums for any number of rules.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -30,7 +34,6 @@ from orchestrator.store.hits.hitrecords import (
     TenantHits,
     Watch,
 )
-from orchestrator.store.hits.sums import HitSum, sums_of
 from orchestrator.store.schema.acls import acl_rules, acl_versions
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.schema.hits import hit_feeds, hit_losses
@@ -249,3 +252,58 @@ def _of_rules(counts: Counts, tier: Tier) -> Counts:
     kinds = [np.uint64(Cookie(tier, kind).pack()) >> _KIND_SHIFT for kind in (Kind.RULE, Kind.OPERATOR_RULE)]
     mine = counts.take(np.isin(counts.cookie >> _KIND_SHIFT, np.array(kinds, np.uint64)))
     return mine.take(np.argsort(mine.cookie & np.uint64(HIGHEST_NUMBER), kind="stable"))
+
+
+_TIERS = (Tier.HOST, Tier.SERVER, Tier.EDGE)
+
+
+class Decider(enum.Enum):
+    """The decider of a packet."""
+
+    RULE = "rule"
+    OPERATOR = "operator"
+    DEFAULT = "default"
+    RETURN = "return"
+    NO_ROOM = "no-room"
+    """Not a list's word: the switch had no room for the connection that the packet would have opened."""
+
+
+_KINDS = {
+    Decider.RULE: (Kind.RULE,),
+    Decider.OPERATOR: (Kind.OPERATOR_RULE,),
+    Decider.DEFAULT: (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT),
+    Decider.RETURN: (Kind.INGRESS_RETURN, Kind.EGRESS_RETURN),
+    Decider.NO_ROOM: (Kind.STRUCTURE,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HitSum:
+    """Counts of all lines of a domain with one decider, on a tier.
+
+    `resets`: how often a counter began anew unread.
+    """
+
+    tier: Tier
+    decider: Decider
+    packets: int
+    octets: int
+    resets: int
+
+
+def sums_of(tx: Transaction, domain: str) -> tuple[HitSum, ...]:
+    """Return the sums of every tier of a domain.
+
+    They are of all time. Tiers are never added up, for a packet passes through several.
+    """
+    return tuple(_read_sums(tx, domain))
+
+
+def _read_sums(tx: Transaction, domain: str) -> Iterator[HitSum]:
+    counts = HitHistory(tx, domain).totals()
+    kinds = counts.cookie >> _KIND_SHIFT
+    for tier, (decider, of) in product(_TIERS, _KINDS.items()):
+        wanted = np.array([Cookie(tier, kind).pack() for kind in of], np.uint64) >> _KIND_SHIFT
+        mine = counts.take(np.isin(kinds, wanted))
+        columns = (mine.packets, mine.byte_counts, mine.resets)
+        yield HitSum(tier, decider, *(int(column.sum()) for column in columns))

@@ -21,11 +21,10 @@ from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthe
 from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import OPENFLOW, SWITCH, Subject, Usage, check_kind
 from orchestrator.policy.model import check_name
-from orchestrator.store.points.acceptance import check_epoch
+from orchestrator.store.points.acceptance import Scope, check_epoch, hosts_of, hosts_text
 from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.points.reports import Reports
-from orchestrator.store.points.scope import Scope, hosts_of, hosts_text
 from orchestrator.store.records import Role
 from orchestrator.store.schema.core import domains, enforcers, hosts, invitations, tokens
 from orchestrator.store.schema.identity import enrolment_groups, group_members

@@ -7,7 +7,7 @@
               ├── spreads (how traffic is spread over firewalls)
               ├── pops (edges, firewall servers, lines: `schema/pops.py`)
               ├── log_limits, packet_log (what rules with `log` saw: `schema/packetlog.py`)
-              ├── intersections, former_hosts (what goes out in two steps: `schema/staging.py`)
+              ├── intersections, former_hosts (what goes out in two steps: below)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
               ├── proposals (what another person must approve: `schema/drafts.py`)
@@ -37,6 +37,12 @@ sorted compare byte by byte on both databases.
 Overlapping prefixes are refused by the database itself: PostgreSQL by an exclusion constraint, which also holds
 between two transactions under way, SQLite by a trigger, where writers stand in line anyway. Stored ranges are
 disjoint, so the only one that can overlap a new one is the last that begins before the new one ends.
+
+The tables of changes in two steps: contents of switches, and what is held back.
+
+`intersections` has what the last change that took two steps holds back until switches hold less, with the generation of
+its target; or that it is open what must be held back of a generation: the first service that publishes it decides.
+`former_hosts` has since which generation a switch that was taken out of a domain may hold the domain's programs.
 """
 
 from __future__ import annotations
@@ -357,3 +363,22 @@ def _hold_exclusive(table: Table, connection: Connection, **_options: object) ->
 
 event.listen(prefixes, "after_create", _hold_exclusive)
 event.listen(endpoint_prefixes, "after_create", _hold_exclusive)
+
+
+intersections = Table(
+    "intersections",
+    metadata,
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("generation", COUNT, nullable=False),
+    Column("withheld", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+former_hosts = Table(
+    "former_hosts",
+    metadata,
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("datapath_id", Text, primary_key=True),
+    Column("since", COUNT, nullable=False),
+    sqlite_with_rowid=False,
+)

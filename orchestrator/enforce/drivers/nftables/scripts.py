@@ -16,7 +16,7 @@ packet under way sees them all as they were or all as they are: parts of a list 
 new has new names and comes in a first transaction, when nothing leads there (a map that comes together with a chain
 that asks it may show its elements a moment after the chain: a packet passed so); in a second one the list's own chain
 changes; and what is gone is deleted in a third. Before that no packet is under way any more that entered before the
-second (`filters/grace.py`).
+second (`tool.py`).
 
 Beside the program's objects a table holds what is the driver's own: the chain `stamp`, which no packet meets, and in
 a table without objects the chain `guard`, which drops everything that is forwarded.

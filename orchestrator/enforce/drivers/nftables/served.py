@@ -26,10 +26,9 @@ from orchestrator.enforce.changing import LASTING, Changed, Changing, wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
-from orchestrator.enforce.drivers.filters.grace import wait_for_packets
 from orchestrator.enforce.drivers.nftables.heldpairs import HeldPairs
 from orchestrator.enforce.drivers.nftables.peers import Peers
-from orchestrator.enforce.drivers.nftables.tool import NftTool
+from orchestrator.enforce.drivers.nftables.tool import NftTool, wait_for_packets
 from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, Flow, FlowTable

@@ -31,8 +31,7 @@ from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.packets import packet_of
 from orchestrator.classify.search import Search
 from orchestrator.enforce.drivers.filters.nflog import Seen
-from orchestrator.enforce.drivers.queue.buckets import Buckets
-from orchestrator.enforce.drivers.queue.lists import Judged, Lists, Logged
+from orchestrator.enforce.drivers.queue.lists import Buckets, Judged, Lists, Logged
 from orchestrator.enforce.drivers.queue.machine import ACCEPT, DROP, QUEUE, Batch, Batching, Machine, PacketQueue
 from orchestrator.errors import AclflowError, Unreachable
 

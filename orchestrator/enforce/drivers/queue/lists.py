@@ -10,11 +10,15 @@ those that a limited row permits so many a second pass, and the others are dropp
 
 `Lists` is a value. A change makes other lists beside it, and one reference changes; a batch that has begun is judged by
 the lists it began with, wholly.
+
+Buckets of tokens limit each tenant's packets a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,10 +35,41 @@ from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterlists import Stage
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.queue.buckets import Buckets
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.program.program import Tier
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens that were there at a time."""
+
+    tokens: float
+    at_s: float
+
+
+class Buckets:
+    """One bucket a tenant, by its number. Workers share them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._buckets: dict[int, _Bucket] = {}
+
+    def take(self, tenant: int, wanted: int, *, rate: int, burst: int) -> int:
+        """Take tokens of a tenant's bucket; return how many there were of those wanted.
+
+        It fills by `rate` a second up to `burst`.
+        """
+        with self._turn:
+            now_s = self._clock()
+            bucket = self._buckets.setdefault(tenant, _Bucket(burst, now_s))
+            bucket.tokens = min(burst, bucket.tokens + rate * (now_s - bucket.at_s))
+            bucket.at_s = now_s
+            taken = min(wanted, int(bucket.tokens))
+            bucket.tokens -= taken
+            return taken
+
 
 Bools = npt.NDArray[np.bool_]
 Place = tuple[Family, Stage]

@@ -18,7 +18,7 @@ import yaml
 
 from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.formats.aerleon.read import OWN_PLATFORM, default_marker
-from orchestrator.policy.formats.aerleon.words import ICMP_CODES, ICMP_TYPES, PROTOCOLS
+from orchestrator.policy.formats.aerleon.terms import ICMP_CODES, ICMP_TYPES, PROTOCOLS
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import (
