@@ -13,8 +13,8 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import parse_address
 from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
+from orchestrator.policy.ports import parse_ports
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
-from orchestrator.policy.servicenames import parse_ports
 from orchestrator.policy.space import possible
 from orchestrator.policy.tcpflags import TcpFlag
 

@@ -4,9 +4,10 @@ Two readings stand side by side. The *paper's* (Scalable Firewalls, section 5): 
 with VMs packed densely into chunks. *Ours*: whole chunks for every tenant, lines that hold whole numbers of them, and
 the probability that **any** line matches, which is what an attacker who sweeps addresses meets (`rates`).
 
-`Popularity` says how much traffic few rules decide: what heavy-hitter entries are worth. Measured popularity comes as points (rules, share of the packets that this many of the heaviest decide); the paper gives
-one, 25 rules and 90 %. Between points, and beyond the last, what is left undecided is a straight line over one plus the
-rules where both axes are logarithmic, as measured traffic is (Zipf's law).
+`Popularity` says how much traffic few rules decide: what heavy-hitter entries are worth. Measured popularity comes as
+points (rules, share of the packets that this many of the heaviest decide); the paper gives one, 25 rules and 90 %.
+Between points, and beyond the last, what is left undecided is a straight line over one plus the rules where both axes
+are logarithmic, as measured traffic is (Zipf's law).
 """
 
 from __future__ import annotations

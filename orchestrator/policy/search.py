@@ -27,10 +27,9 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Rule, families
-from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.ports import EVERY_PORT, PORTS, PortRange, parse_ports
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.rulelist import Row, RuleList
-from orchestrator.policy.servicenames import PORTS, parse_ports
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, WHOLE, Box, boxes_of
 from orchestrator.policy.spans import Span
 from orchestrator.policy.tcpflags import TcpFlag

@@ -9,10 +9,11 @@
 The storm breaker opens when, within its window, as many VNFs were created or failed as it allows: something is wrong
 then that more VNFs do not mend (an image that does not boot, a probe that never passes), and each try costs.
 
-Choose the VNFs that leave when a fleet shrinks. Pure.
+`victims` chooses the VNFs that leave when a fleet shrinks.
 
-`forecast` draws on the median slope of what was seen lately. The slope is the median of the slopes between all pairs of samples (Theil and Sen), so a single burst or gap does not
-turn it. The forecast is for growing only: nobody shrinks because of what may come.
+`forecast` draws on the median slope of what was seen lately. The slope is the median of the slopes between all pairs of
+samples (Theil and Sen), so a single burst or gap does not turn it. The forecast is for growing only: nobody shrinks
+because of what may come.
 """
 
 from __future__ import annotations

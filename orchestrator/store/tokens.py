@@ -2,8 +2,9 @@
 
 The store keeps their digests; the secret is seen once, by whom it was made for.
 
-`PrincipalCache` keeps bearers of tokens in memory: checking a token is what every request begins with. It is for a process that is the only one to take tokens away (SQLite). A commit that takes any away, or may have,
-empties it, and what was read before such a commit is not kept after it. When a token expires is kept with it.
+`PrincipalCache` keeps bearers of tokens in memory: checking a token is what every request begins with. It is for a
+process that is the only one to take tokens away (SQLite). A commit that takes any away, or may have, empties it, and
+what was read before such a commit is not kept after it. When a token expires is kept with it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from orchestrator.policy.addresses import format_address, parse_address
 from orchestrator.policy.describe import name_decider
 from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
+from orchestrator.policy.ports import parse_ports
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, parse_protocol
-from orchestrator.policy.servicenames import parse_ports
 from orchestrator.policy.tcpflags import TcpFlag
 
 _SEGMENTS = {

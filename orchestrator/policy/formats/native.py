@@ -8,7 +8,7 @@
 What is left out has the model's default. `rules`, and in a rule `id` and `action`, must be there: a request that lost
 half of itself on the way must not come to mean an empty list. For the same reason `null`, unknown keys and empty lists
 are refused. `source` and `destination` are ``"any"``, a prefix, ``"@group"``, or a list of the last two; ports are
-``80``, ``"80"``, ``"1024-65535"``, a name such as ``"https"`` (`servicenames.py`), or a list of these; `protocol` is a
+``80``, ``"80"``, ``"1024-65535"``, a name such as ``"https"`` (`policy/ports.py`), or a list of these; `protocol` is a
 name or a number; `tcp_flags` is ``{"set": ["syn"], "clear": ["ack", "rst"]}``; `expires` is a time with its zone.
 `taken_from` says which version of which tenant's list a file was written from: ``{"tenant": "blue", "version": 7}``.
 

@@ -17,9 +17,8 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quote_value
 from orchestrator.policy.model import Action, Direction, RuleId
-from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
+from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange, parse_ports
 from orchestrator.policy.protocols import parse_protocol
-from orchestrator.policy.servicenames import parse_ports
 from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 CACHED_TEXTS = 1 << 16

@@ -4,8 +4,9 @@ Both IP versions change in one transaction. Nothing else on the machine is touch
 accept, but nobody can accept what we drop. While a table takes the place of another, and after a death between the two
 steps, there are tables of both names; then the newer ones are what is held, and the others too many.
 
-`wait_for_packets` waits until no packet is under way that entered the kernel's filters before. The kernel walks its rules under RCU, so what was taken out of the packets' way is out of it for good after one grace
-period. A global memory barrier (membarrier(2), MEMBARRIER_CMD_GLOBAL) returns after such a period.
+`wait_for_packets` waits until no packet is under way that entered the kernel's filters before. The kernel walks its
+rules under RCU, so what was taken out of the packets' way is out of it for good after one grace period. A global memory
+barrier (membarrier(2), MEMBARRIER_CMD_GLOBAL) returns after such a period.
 """
 
 from __future__ import annotations

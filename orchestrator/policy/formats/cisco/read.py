@@ -19,8 +19,7 @@ from orchestrator.policy.formats.cisco.accesslist import AccessList, AsaList, Co
 from orchestrator.policy.formats.cisco.config import parse
 from orchestrator.policy.formats.cisco.entry import clause_of
 from orchestrator.policy.formats.cisco.fieldwords import GIVE_THE_CONFIGURATION
-from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER
-from orchestrator.policy.formats.cisco.writing import NAMES, default_marker
+from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER, NAMES, default_marker
 from orchestrator.policy.formats.lists import Chosen, choose, name_and_direction, refuse_two_for_one
 from orchestrator.policy.formats.results import Effect, Imported, Loss, Notes, Options
 from orchestrator.policy.model import Acl, Action, Direction
