@@ -42,7 +42,7 @@ _SHARES: Mapping[str, float] = {"poll_20k_ms": 1.0, "poll_20k_busy_ms": 0.05, "p
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of the same sizes."""
+    """Run the suite. `quick` takes fewer rounds of the same sizes."""
     rounds = 10 if quick else 40
     steps = Steps(progress, 2 + rounds * len(_SHARES))
     results = Results("monitoring", {"rounds": rounds, "rules": _RULES, "switches": 2})

@@ -48,7 +48,7 @@ _TARGET = Target(1.0)
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure.
+    """Run the suite.
 
     `quick` takes fewer rounds of the same sets. Needs root, `nft` and both kinds of iptables.
     """

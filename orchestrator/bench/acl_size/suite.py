@@ -129,7 +129,7 @@ def _make_word(way: str) -> str:
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure.
+    """Run the suite.
 
     `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
     """
@@ -137,7 +137,7 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a list is not enforced.
     """

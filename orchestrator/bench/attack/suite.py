@@ -184,12 +184,12 @@ _Case = tuple[Attack, Misdirect]
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer and shorter rounds."""
+    """Run the suite. `quick` takes fewer and shorter rounds."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a program is not held.
     """

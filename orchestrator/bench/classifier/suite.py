@@ -9,7 +9,7 @@ from orchestrator.classify.devices.choice import list_devices
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer sizes and rounds.
+    """Run the suite. `quick` takes fewer sizes and rounds.
 
     Devices that are there are measured; none is needed.
     """

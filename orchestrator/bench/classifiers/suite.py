@@ -64,7 +64,7 @@ class Rows:
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure.
+    """Run the suite.
 
     `quick` takes fewer rounds, and makes no large tables. Needs root, `clang` and libbpf's headers.
     """

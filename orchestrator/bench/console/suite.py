@@ -77,7 +77,7 @@ _TOLD: Mapping[str, Target | None] = MappingProxyType(
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` loads each page less often and watches the dashboards for a shorter time."""
+    """Run the suite. `quick` loads pages less often, and watches for a shorter time."""
     loads, watched_s = (3, 20.0) if quick else (15, 60.0)
     results = Results("console", {"rules": _RULES, "loads": loads, "dashboards": _DASHBOARDS, "watched_s": watched_s})
     steps = Steps(progress, 6 + loads)

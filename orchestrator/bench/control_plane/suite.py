@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of the same sizes."""
+    """Run the suite. `quick` takes fewer rounds of the same sizes."""
     sizes = Sizes.quick() if quick else Sizes.full()
     results = Results("control-plane", {"rounds": sizes.rounds, "changes": sizes.changes})
     with ground(description()) as lab, TemporaryDirectory() as folder:

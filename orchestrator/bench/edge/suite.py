@@ -129,12 +129,12 @@ class _Worlds:
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` compares fewer worlds and draws fewer chunks."""
+    """Run the suite. `quick` compares fewer worlds and draws fewer chunks."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a program is not held.
     """

@@ -207,12 +207,15 @@ _DECIDING_ROUNDS = 7
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` goes through one rise and fall, smaller and faster."""
+    """Run the suite. `quick` goes through one rise and fall, smaller and faster."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing for anybody but root, Unreachable where the fleet does not come up."""
+    """Run the suite with these sizes.
+
+    Raises Missing for anybody but root, Unreachable where the fleet does not come up.
+    """
     need_root()
     results = Results(
         "elastic",

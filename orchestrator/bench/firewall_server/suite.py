@@ -19,12 +19,12 @@ from orchestrator.lab.router import Router
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer sizes."""
+    """Run the suite. `quick` takes fewer rounds of fewer sizes."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a set decides wrongly.
     """

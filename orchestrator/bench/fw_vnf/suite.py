@@ -22,12 +22,12 @@ _OVER = 1.6
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer numbers of everything."""
+    """Run the suite. `quick` takes fewer rounds of fewer numbers of everything."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where the switch spreads otherwise.
     """

@@ -76,12 +76,12 @@ class _Values:
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer and shorter rounds."""
+    """Run the suite. `quick` takes fewer and shorter rounds."""
     return measure(Sizes.quick() if quick else Sizes.full(), progress)
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a denied packet gets through.
     """

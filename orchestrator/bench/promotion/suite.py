@@ -94,7 +94,7 @@ _Planes = Mapping[tuple[str, bool], Plane]
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure.
+    """Run the suite.
 
     `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
     """
@@ -102,7 +102,7 @@ def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Resu
 
 
 def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
-    """Measure.
+    """Run the suite with these sizes.
 
     Raises Missing where a tool is not installed, Drifted where a list is not enforced.
     """

@@ -83,7 +83,7 @@ _NEEDS = {"client": ("iperf3", "httperf", "bash", "timeout"), "server": ("iperf3
 
 
 def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress) -> Results:
-    """Measure. Raises Unreachable, Missing and Refused with the machine as the place."""
+    """Run the suite. Raises Unreachable, Missing and Refused with the machine as the place."""
     rounds, load = (_QUICK_ROUNDS, _QUICK_LOAD) if quick else (_ROUNDS, _LOAD)
     progress("looking at the machines")
     _ready(inventory)

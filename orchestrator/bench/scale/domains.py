@@ -58,7 +58,10 @@ class Latency:
 
 
 def measure(url: str, load: Load) -> Latency:
-    """Measure. Raises what opening the database raises, and Conflict where it is not empty."""
+    """Measure a load in a fresh database.
+
+    Raises what opening the database raises, and Conflict where it is not empty.
+    """
     store = open_store(url)
     publisher = Publisher()
     control = Control(store, Compiler(Metrics()), publisher)

@@ -50,7 +50,7 @@ class Sizes:
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure. `quick` takes smaller domains and fewer rounds; its figures bear their sizes.
+    """Run the suite. `quick` takes smaller domains and fewer rounds; its figures bear their sizes.
 
     A run continues from its `journal`.
     """

@@ -27,7 +27,7 @@ from orchestrator.statesync.states import Confirmation, Context, Level
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure.
+    """Run the suite.
 
     `quick` is shorter, with every setting; a run continues from its `journal`. Raises Missing for anybody but root.
     """
