@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from instances.looking import LONG_S, fetches
+from patience import until
 from twohosts import example, network
 from twohosts.addresses import PREFIX
 from twohosts.cloud import Cloud
@@ -70,3 +72,13 @@ def shop(instances: dict[str, Instance]) -> Instance:
 @pytest.fixture(scope="session")
 def base(instances: dict[str, Instance]) -> Instance:
     return instances["base"]
+
+
+@pytest.fixture(scope="module")
+def near(cloud: Cloud, shop: Instance) -> Iterator[Instance]:
+    """Another instance of `shop`'s network, on the same host."""
+    booted = example.boot(cloud, shop.project, "near", "one")
+    until(lambda: fetches(cloud, booted.address), LONG_S)
+    yield booted
+    shop.project.cloud.compute.delete_server(booted.server)
+    until(lambda: booted.address not in cloud.announced(), LONG_S)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+
 from patience import until
-from twohosts.addresses import OUTSIDE
+from twohosts.addresses import DOMAIN, OUTSIDE
 from twohosts.cloud import Cloud
 from twohosts.example import Instance
 
+from orchestrator.policy.model import Endpoint
+
 LONG_S = 600.0
 """An instance boots without hardware support, on a machine that may do other things."""
+_HEADERS = 28
+"""Bytes of an echo request before what it carries."""
+_SILENT = ("timed out", "No route to host", "unreachable")
 _FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=float(sys.argv[2])).read())"
 
 
@@ -38,3 +45,37 @@ def hears(cloud: Cloud, instance: Instance, said: str, address: str, port: int =
 def is_shut_out(cloud: Cloud, instance: Instance, address: str, port: int = 80) -> bool:
     """Whether nothing answers an instance, not even with a refusal."""
     return ask(cloud, instance, address, port) == "nc: timed out"
+
+
+def answers(cloud: Cloud, instance: Instance, address: str, port: int) -> bool:
+    """Whether an address answers an instance, with a refusal at least; routers may say that it is unreachable."""
+    said = ask(cloud, instance, address, port)
+    return not any(each in said for each in _SILENT)
+
+
+def endpoints(cloud: Cloud) -> dict[str, Endpoint]:
+    """The endpoints that aclflow's service knows, by name."""
+    with cloud.control.client() as client:
+        return {each.name: each for each in client.endpoints(DOMAIN)}
+
+
+def tap_of(instance: Instance) -> str:
+    """The interface by which an instance is plugged into its host's switch."""
+    return f"tap{instance.project.port(instance.server).id}"[:14]
+
+
+def open_for_pings() -> socket.socket:
+    """A socket that hears the ICMP messages which reach its namespace."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    opened.settimeout(60.0)
+    return opened
+
+
+def pings_of(heard: socket.socket, address: str, last: int) -> set[int]:
+    """How many bytes the pings of an address carried, up to one with so many as `last`."""
+    sizes: set[int] = set()
+    while last not in sizes:
+        packet, (sender, _) = heard.recvfrom(2048)
+        if sender == address:
+            sizes.add(len(packet) - _HEADERS)
+    return sizes

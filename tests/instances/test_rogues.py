@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-
-import pytest
-from instances.looking import LONG_S, ask, fetches, hears, typed
+from instances.looking import LONG_S, ask, fetches, hears, open_for_pings, pings_of, tap_of, typed
 from instances.traffic import nothing_but_sniffing
 from patience import until
 from twohosts import example
@@ -18,18 +14,6 @@ from orchestrator.lab import namespaces
 from orchestrator.policy.protocols import UDP
 
 _GATEWAY = "0a:ac:1f:00:00:01"
-_HEADERS = 28
-"""Bytes of an echo request before what it carries."""
-
-
-@pytest.fixture(scope="module")
-def near(cloud: Cloud, shop: Instance) -> Iterator[Instance]:
-    """Another instance of `shop`'s network, on the same host."""
-    booted = example.boot(cloud, shop.project, "near", "one")
-    until(lambda: fetches(cloud, booted.address), LONG_S)
-    yield booted
-    shop.project.cloud.compute.delete_server(booted.server)
-    until(lambda: booted.address not in cloud.announced(), LONG_S)
 
 
 def test_one_that_claims_the_gateway_s_and_another_s_address_gets_none_of_their_packets(
@@ -46,7 +30,7 @@ def test_one_that_claims_the_gateway_s_and_another_s_address_gets_none_of_their_
         with nothing_but_sniffing(cloud, near) as seen:
             assert ask(cloud, near, OUTSIDE_ADDRESS) == "outside"
             until(lambda: any(kind.destination == OUTSIDE_ADDRESS for kind in seen.seen))
-            tap = f"tap{shop.project.port(shop.server).id}"[:14]
+            tap = tap_of(shop)
             assert not [
                 kind for kind in seen.seen if kind.interface == tap and near.address in (kind.source, kind.destination)
             ]
@@ -61,24 +45,13 @@ def test_one_that_claims_the_gateway_s_and_another_s_address_gets_none_of_their_
 
 def test_what_bears_another_mac_address_leaves_no_port(cloud: Cloud, shop: Instance) -> None:
     own = shop.project.port(shop.server).mac_address
-    with namespaces.inside(cloud.prefix + OUTSIDE, _listen) as heard:
+    with namespaces.inside(cloud.prefix + OUTSIDE, open_for_pings) as heard:
         typed(cloud, shop, "ip link set eth0 address 02:00:00:00:99:99")
         typed(cloud, shop, f"ping -c 3 -W 1 -s 99 {OUTSIDE_ADDRESS}")
         typed(cloud, shop, f"ip link set eth0 address {own}")
         assert own in typed(cloud, shop, "ip link show dev eth0")
         typed(cloud, shop, f"ping -c 3 -W 1 -s 77 {OUTSIDE_ADDRESS}")
-        sizes = set()
-        while 77 not in sizes:
-            packet, (sender, _) = heard.recvfrom(2048)
-            if sender == shop.address:
-                sizes.add(len(packet) - _HEADERS)
-    assert sizes == {77}
-
-
-def _listen() -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    opened.settimeout(60.0)
-    return opened
+        assert pings_of(heard, shop.address, 77) == {77}
 
 
 def test_a_dhcp_server_in_an_instance_hears_of_nobody_and_is_heard_by_nobody(
@@ -87,7 +60,7 @@ def test_a_dhcp_server_in_an_instance_hears_of_nobody_and_is_heard_by_nobody(
     settings = ("start 198.51.100.40", "end 198.51.100.44", "interface eth0", "lease_file /tmp/leases")
     typed(cloud, shop, f"printf '%s\\n' {' '.join(map(repr, settings))} >/tmp/udhcpd.conf; touch /tmp/leases")
     typed(cloud, shop, "udhcpd -I 198.51.100.1 -S /tmp/udhcpd.conf")
-    taps = {each.name: f"tap{each.project.port(each.server).id}"[:14] for each in (shop, near)}
+    taps = {each.name: tap_of(each) for each in (shop, near)}
     try:
         with nothing_but_sniffing(cloud, near) as seen:
             said = typed(cloud, near, "udhcpc -n -q -i eth0 -s /etc/address")

@@ -21,6 +21,11 @@ _MODULES = (
     "ata_piix", "cdrom", "sr_mod", "isofs",
 )  # fmt: skip
 
+_PROGRAMS = ("/sbin/dhclient", "/usr/bin/perl")
+"""Of this machine: BusyBox has no client of DHCPv6, and sends no frames of one's own making."""
+_OWN = {"init": "init", "address": "etc/address", "address6": "etc/address6", "frame": "bin/frame"}
+"""What stands in `guest`, and where it goes."""
+
 
 def make(folder: Path) -> tuple[Path, Path]:
     """Make kernel and first disk in a folder, unless they are there; return their paths."""
@@ -49,14 +54,15 @@ def _fill(work: Path) -> None:
     for name in ("bin", "proc", "sys", "dev", "etc", "modules", "www", "config"):
         (root / name).mkdir(parents=True)
     shutil.copy(work / "busybox/bin/busybox", root / "bin/busybox")
-    for file in (Path("/sbin/dhclient"), *_libraries("/sbin/dhclient")):  # BusyBox has no client of DHCPv6
-        target = root / file.relative_to("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, target)
+    for program in _PROGRAMS:
+        for file in (Path(program), *_libraries(program)):
+            target = root / file.relative_to("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
     for module in _MODULES:
         for found in (work / "kernel").rglob(f"{module}.ko"):
             shutil.copy(found, root / "modules")
-    for name, target in (("init", "init"), ("address", "etc/address"), ("address6", "etc/address6")):
+    for name, target in _OWN.items():
         shutil.copy(_HERE / "guest" / name, root / target)
         (root / target).chmod(0o755)
 
