@@ -44,10 +44,17 @@ _ENTER = """hostname "$1"; root=$2; shift 2
 for own in {own}; do mount --bind "$root/$own" "/$own" || exit 1; done
 exec "$@"
 """.format(own=" ".join(_OWN))
-_PROGRAMS = ("nova-compute", "libvirtd", "sshd", "services", "uplink", "bird")
+_PROGRAMS = ("neutron-agent", "nova-compute", "libvirtd", "sshd", "services", "uplink", "bird")
 """What runs on a host beside its switch, in the order in which they end."""
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 _QUIET = ("-vconsole:off", "-vsyslog:off")
+
+
+def _program_of(pid: str) -> str:
+    """The program that a process runs; empty where it has ended."""
+    with suppress(OSError):
+        return Path("/proc", pid, "comm").read_text().strip()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,12 @@ class ComputeHost:
         """Stop programs of the host."""
         running.stop(self.place, [f"{name}-{self.name}" for name in names])
 
+    def processes(self, program: str) -> list[int]:
+        """The processes of a program that run on the host, whoever started them."""
+        inside = ("ip", "netns", "pids", f"{self.prefix}{self.name}")
+        listed = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+        return [int(pid) for pid in listed.split() if _program_of(pid) == program]
+
     # ------------------------------------------------------------------------------------------------------ processes
 
     def make_files(self, words: Mapping[str, str]) -> None:
@@ -102,6 +115,7 @@ class ComputeHost:
             "libvirtd.conf": libvirt / "libvirtd.conf",
             "qemu.conf": libvirt / "qemu.conf",
             "nova-compute.conf": own,
+            "neutron-agent.conf": self.place.config(f"neutron-agent-{self.name}"),
             "sshd.conf": ssh / "sshd_config",
             "ssh.conf": ssh / "ssh_config",
         }
@@ -166,6 +180,16 @@ class ComputeHost:
         log = str(self.place.root / "log" / f"nova-compute-{self.name}.log")
         command = python_main("nova.cmd.compute", "nova-compute", *files, "--log-file", log)
         self.start("nova-compute", command, environment(self.place))
+
+    def start_neutron_agent(self) -> None:
+        """Start ML2/OVS' agent, which nothing of aclflow needs: it serves other networks, on a bridge of its own."""
+        name = f"neutron-agent-{self.name}"
+        log = str(self.place.root / "log" / f"{name}.log")
+        command = python_main(
+            "neutron.cmd.eventlet.plugins.ovs_neutron_agent", "neutron-openvswitch-agent",
+            "--config-file", str(self.place.config(name)), "--log-file", log,
+        )  # fmt: skip
+        self.start("neutron-agent", command, environment(self.place))
 
     def end(self) -> None:
         """Stop every program of the host, and instances that are left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from allinone.contents import PROJECT, connect
@@ -47,12 +48,16 @@ class Project:
         self.cloud: Connection = connect(place, "admin", name)
         self.id = self.cloud.session.get_project_id()
 
-    def boot(self, name: str, host: str, *, config_drive: bool = False) -> Any:
-        """Have Nova boot an instance on a host; it is not up yet when this returns."""
-        compute, network = self.cloud.compute, self.cloud.network.find_network(self.name)
+    def boot(self, name: str, host: str, *, config_drive: bool = False, plug: Mapping[str, str] | None = None) -> Any:
+        """Have Nova boot an instance on a host; it is not up yet when this returns.
+
+        `plug` is a port that is there, or another network than the project's, as Nova's API names them.
+        """
+        compute = self.cloud.compute
+        plugged = plug or {"uuid": self.cloud.network.find_network(self.name).id}
         return compute.create_server(
             name=name, image_id=self.cloud.image.find_image(IMAGE).id, flavor_id=compute.find_flavor(FLAVOR).id,
-            networks=[{"uuid": network.id}], availability_zone=f"nova:{host}", config_drive=config_drive,
+            networks=[dict(plugged)], availability_zone=f"nova:{host}", config_drive=config_drive,
         )  # fmt: skip
 
     def server(self, server: Any) -> Any:
@@ -71,3 +76,13 @@ class Project:
     def log(self, server: Any) -> str:
         """What the instance wrote to its terminal, as Nova shows it."""
         return str(self.cloud.compute.get_server_console_output(server.id)["output"])
+
+
+def gateways_of(*projects: Project, version: int) -> list[str]:
+    """What Neutron calls the gateway of each project's subnet of one IP version."""
+    return [
+        subnet.gateway_ip for each in projects
+        for subnet in each.cloud.network.subnets(
+            network_id=each.cloud.network.find_network(each.name).id, ip_version=version
+        )
+    ]  # fmt: skip

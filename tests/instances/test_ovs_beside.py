@@ -1,0 +1,203 @@
+"""ML2/OVS and its firewall on the same host and switch: both networks carry packets, and neither touches the other's.
+
+How long a rule takes from its call to the first packet that it lets through is printed for both, in turn. Packets
+come from namespaces that are plugged as os-vif plugs an instance.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from instances.looking import LONG_S, endpoints, fetches
+from instances.plugged import PORT, Stream, plugged, streaming
+from patience import until
+from twohosts import example
+from twohosts.cloud import Cloud
+from twohosts.example import Instance
+from twohosts.projects import Project, gateways_of
+
+from orchestrator.policy.formats.native import acl_from_json
+
+_ROUNDS, _CHANGES = 5, 10
+_Record = Callable[[str, object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A stream between two ports of ML2/OVS, and the security group that both are in."""
+
+    stream: Stream
+    api: Any
+    group: str
+
+    def permit(self) -> list[str]:
+        """Let the stream in; return the name of the rule."""
+        return [each.id for each in self.api.create_security_group_rules([_their_rule(self.group)])]
+
+    def remove(self, rules: list[str]) -> None:
+        """Take rules away again."""
+        for each in rules:
+            self.api.delete_security_group_rule(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A stream between two ports of a project of aclflow's."""
+
+    stream: Stream
+    cloud: Cloud
+    project: Project
+
+    def permit(self, others: int = 0) -> None:
+        """Let the stream in, after some other rules."""
+        self._put([*(_our_rule(f"other{each}", f"10.0.{each >> 8}.{each & 255}") for each in range(others)),
+                   _our_rule("probe")])  # fmt: skip
+
+    def remove(self) -> None:
+        """Put the project's list as it was."""
+        self._put([])
+
+    def _put(self, rules: list[dict[str, object]]) -> None:
+        with self.cloud.control.client() as client:
+            client.put_acl(self.project.id, acl_from_json({"rules": [*rules, *example.LISTS[self.project.name]]}))
+
+
+def _their_rule(group: str, source: str | None = None) -> dict[str, object]:
+    return {
+        "security_group_id": group, "direction": "ingress", "ethertype": "IPv4", "protocol": "udp",
+        "port_range_min": PORT, "port_range_max": PORT, **({} if source is None else {"remote_ip_prefix": source}),
+    }  # fmt: skip
+
+
+def _our_rule(name: str, source: str | None = None) -> dict[str, object]:
+    more = {} if source is None else {"source": source}
+    return {"id": name, "action": "permit", "protocol": "udp", "destination_ports": PORT, **more}
+
+
+@pytest.fixture(scope="module")
+def network(cloud: Cloud, shop: Instance) -> Iterator[Any]:
+    """A network of ML2/OVS, whose agent runs on `one`."""
+    api = shop.project.cloud.network
+    cloud.hosts["one"].start_neutron_agent()
+    until(lambda: any(each.is_alive for each in api.agents(binary="neutron-openvswitch-agent", host="one")), LONG_S)
+    made = api.create_network(name="plain", provider_network_type="local")
+    api.create_subnet(network_id=made.id, ip_version=4, cidr="192.0.2.0/24", is_dhcp_enabled=False, gateway_ip=None)
+    yield made
+    api.delete_network(made.id)
+    cloud.hosts["one"].stop("neutron-agent")
+    for agent in api.agents(host="one"):
+        api.delete_agent(agent.id)
+    cloud.hosts["one"].run("ovs-vsctl", "--if-exists", "del-br", "br-int")
+
+
+@pytest.fixture(scope="module")
+def theirs(cloud: Cloud, shop: Instance, network: Any) -> Iterator[Theirs]:
+    api = shop.project.cloud.network
+    group = api.create_security_group(name="probe")
+    ports = [
+        api.create_port(network_id=network.id, binding_host_id="one", security_group_ids=[group.id]) for _ in range(2)
+    ]
+    try:
+        assert {each.binding_vif_type for each in ports} == {"ovs"}
+        assert {each.binding_vif_details["bridge_name"] for each in ports} == {"br-int"}
+        with (
+            plugged(cloud, "one", "br-int", ports[0]) as sender,
+            plugged(cloud, "one", "br-int", ports[1]) as receiver,
+            streaming(sender, receiver) as stream,
+        ):
+            until(lambda: all(api.get_port(each.id).status == "ACTIVE" for each in ports), LONG_S)
+            yield Theirs(stream, api, group.id)
+    finally:
+        for each in ports:
+            api.delete_port(each.id)
+        api.delete_security_group(group.id)
+
+
+@pytest.fixture(scope="module")
+def ours(cloud: Cloud, shop: Instance) -> Iterator[Ours]:
+    api, gateway = shop.project.cloud.network, gateways_of(shop.project, version=4)[0]
+    network = api.find_network(shop.project.name)
+    subnet = next(iter(api.subnets(network_id=network.id, ip_version=4)))
+    ports = [
+        api.create_port(network_id=network.id, binding_host_id="one", fixed_ips=[{"subnet_id": subnet.id}])
+        for _ in range(2)
+    ]
+    try:
+        with (
+            plugged(cloud, "one", "br-aclflow", ports[0], gateway) as sender,
+            plugged(cloud, "one", "br-aclflow", ports[1], gateway) as receiver,
+            streaming(sender, receiver) as stream,
+        ):
+            until(lambda: all(api.get_port(each.id).status == "ACTIVE" for each in ports), LONG_S)
+            found = Ours(stream, cloud, shop.project)
+            yield found
+            found.remove()
+    finally:
+        for each in ports:
+            api.delete_port(each.id)
+
+
+def test_both_open_and_close_their_own_ports_by_one_rule(
+    cloud: Cloud, shop: Instance, theirs: Theirs, ours: Ours, record_property: _Record
+) -> None:
+    assert fetches(cloud, shop.address, patience_s=60.0)
+    taken: dict[str, list[float]] = {"neutron_ovs": [], "rest": []}
+    for _ in range(_ROUNDS):
+        rules: list[str] = []
+        taken["neutron_ovs"].append(theirs.stream.opened_after_s(lambda rules=rules: rules.extend(theirs.permit())))
+        assert not ours.stream.is_open(), "their rule is not ours"
+        taken["rest"].append(ours.stream.opened_after_s(ours.permit))
+        theirs.remove(rules)
+        until(lambda: not theirs.stream.is_open())
+        until(ours.stream.is_open, what=lambda: "what closed theirs closed ours")
+        ours.remove()
+        until(lambda: not ours.stream.is_open())
+    _tell(record_property, "one_rule", {name: statistics.median(each) for name, each in taken.items()})
+    assert fetches(cloud, shop.address, patience_s=60.0)
+    assert not fetches(cloud, shop.address, 81)
+
+
+def test_a_live_change_loses_no_packet(theirs: Theirs, ours: Ours, record_property: _Record) -> None:
+    ours.permit()
+    kept = theirs.permit()
+    lost = {"rest": 0, "neutron_ovs": 0}
+    for number in range(_CHANGES):
+        more: list[str] = []
+        lost["rest"] += ours.stream.lost_while(lambda number=number: ours.permit(number + 1))
+        lost["neutron_ovs"] += theirs.stream.lost_while(
+            lambda number=number, more=more: more.append(_other(theirs, number))
+        )
+        theirs.remove(more)
+    record_property("packets_lost", lost)
+    print("packets lost in", _CHANGES, "changes:", lost, flush=True)
+    ours.remove()
+    theirs.remove(kept)
+    assert lost["rest"] == 0
+
+
+def test_the_agent_takes_no_port_of_aclflow_s(cloud: Cloud, shop: Instance, network: Any) -> None:
+    booted = example.boot(cloud, shop.project, "beside", "one")
+    port = booted.project.port(booted.server)
+    assert port.binding_vif_details["bridge_name"] == "br-aclflow"
+    assert port.id in endpoints(cloud)
+    until(lambda: fetches(cloud, booted.address), LONG_S)
+    assert not fetches(cloud, booted.address, 81)
+    shop.project.cloud.compute.delete_server(booted.server)
+    until(lambda: booted.address not in cloud.announced(), LONG_S)
+
+
+def _other(theirs: Theirs, number: int) -> str:
+    """Add a rule that no packet of the stream meets; return its name."""
+    (made,) = theirs.api.create_security_group_rules([_their_rule(theirs.group, f"10.1.0.{number}/32")])
+    return str(made.id)
+
+
+def _tell(record_property: _Record, name: str, taken: dict[str, float]) -> None:
+    """Print and record two times and their ratio."""
+    ratio = taken["neutron_ovs"] / taken["rest"]
+    record_property(name, {**{each: round(1000 * value, 1) for each, value in taken.items()}, "ratio": round(ratio, 1)})
+    print(name, {each: f"{1000 * value:.1f} ms" for each, value in taken.items()}, f"{ratio:.1f}", flush=True)
