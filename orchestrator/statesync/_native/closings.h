@@ -17,29 +17,16 @@
 /* SipHash-2-4 of some entries. It is never that of a message, which has another length. */
 static __noinline __u64 mac_of_entries(const struct batch *batch, __u32 count, const struct settings *settings)
 {
-	__u64 v0 = settings->secret[0] ^ 0x736f6d6570736575ULL, v1 = settings->secret[1] ^ 0x646f72616e646f6dULL;
-	__u64 v2 = settings->secret[0] ^ 0x6c7967656e657261ULL, v3 = settings->secret[1] ^ 0x7465646279746573ULL;
-	const __u64 last = (__u64)(count * sizeof(struct entry)) << 56;
 	const __u64 *word = (const void *)batch;
+	struct hash hash;
 
+	begin_hash(&hash, settings);
 	for (__u32 i = 0; i < sizeof(struct batch) / 8; i++) {
 		if (i >= count * (sizeof(struct entry) / 8))
 			break;
-		v3 ^= word[i];
-		SIPROUND;
-		SIPROUND;
-		v0 ^= word[i];
+		hash_word(&hash, word[i]);
 	}
-	v3 ^= last;
-	SIPROUND;
-	SIPROUND;
-	v0 ^= last;
-	v2 ^= 0xff;
-	SIPROUND;
-	SIPROUND;
-	SIPROUND;
-	SIPROUND;
-	return v0 ^ v1 ^ v2 ^ v3;
+	return end_hash(&hash, count * sizeof(struct entry));
 }
 
 /* Send a batch that is full to all members, behind the headers of a packet that stays as it is. */

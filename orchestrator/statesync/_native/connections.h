@@ -129,11 +129,17 @@ inline bool has_room(__u64 now)
  * differ. A version that is a little lower is a late message about the old one. */
 static __noinline bool store(const struct key *key, __u64 word, __u64 now, bool may_begin)
 {
-	struct connection *known = bpf_map_lookup_elem(&opened, key), value = {};
-	__u32 was_open = known != NULL;
+	struct connection *known = NULL, value = {};
+	__u32 was_open = 0;
 
+	if (!is_open(STATE_OF(word))) /* most often it is there already */
+		known = bpf_map_lookup_elem(&brief, key);
+	if (!known) {
+		known = bpf_map_lookup_elem(&opened, key);
+		was_open = known != NULL;
+	}
 	asm volatile("" : "+r"(was_open)); /* or clang makes arithmetic of the pointer, which the verifier refuses */
-	if (!known)
+	if (!known && is_open(STATE_OF(word)))
 		known = bpf_map_lookup_elem(&brief, key);
 	if (known) {
 		__s32 newer = VERSION_OF(word) - VERSION_OF(known->word);

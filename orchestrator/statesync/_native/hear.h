@@ -48,7 +48,7 @@ inline int answer(struct __sk_buff *skb, struct scratch *scratch, __be32 to, con
 	message->flags = message->ahead = 0;
 	message->sender = settings->self;
 	message->lane = 0;
-	message->mac = mac_of(message, settings);
+	message->mac = mac_of(message, &scratch->rest);
 	__builtin_memcpy(swapped, outer->destination, 6);
 	__builtin_memcpy(outer->destination, outer->source, 6);
 	__builtin_memcpy(outer->source, swapped, 6);
@@ -91,6 +91,7 @@ inline int settle(struct __sk_buff *skb, struct scratch *scratch, __u8 done, con
 	message->answer = 0;
 	message->ahead = settings->active;
 	number(message, settings);
+	hash_rest(&scratch->rest, message, settings);
 	return pass_on(skb, scratch, settings, now);
 }
 
@@ -115,7 +116,7 @@ SEC("tc") int hear(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	from = outer->from;
 	if (bpf_skb_load_bytes(skb, sizeof(*outer), message, sizeof(*message)) || message->version != VERSION ||
-	    message->mac != mac_of(message, settings)) {
+	    !is_sealed(scratch, settings)) {
 		COUNT(wrong_mac);
 		return TC_ACT_SHOT;
 	}

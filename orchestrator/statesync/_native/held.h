@@ -62,6 +62,7 @@ inline int tell(struct __sk_buff *skb, const struct packet *packet, __u64 word, 
 	scratch->message.word = word & ~PENDING;
 	if (slot) {
 		number(&scratch->message, settings);
+		hash_rest(&scratch->rest, &scratch->message, settings);
 		return pass_on(skb, scratch, settings, now);
 	}
 	send_to(skb, scratch, settings->active, settings, now);

@@ -32,10 +32,16 @@
 		__type(value, value_type);                                                                             \
 	} name SEC(".maps")
 
+/* SipHash between two words. */
+struct hash {
+	__u64 v0, v1, v2, v3;
+};
+
 struct scratch {
 	__u8 padding[6];
 	struct outer outer; /* and the message behind it, in one piece */
 	struct message message;
+	struct hash rest; /* of the message, all but its first word */
 };
 #define HEAD_BYTES (sizeof(struct outer) + sizeof(struct message))
 

@@ -8,31 +8,67 @@
 	v0 += v1, v1 = ROTATED(v1, 13) ^ v0, v0 = ROTATED(v0, 32), v2 += v3, v3 = ROTATED(v3, 16) ^ v2;                \
 	v0 += v3, v3 = ROTATED(v3, 21) ^ v0, v2 += v1, v1 = ROTATED(v1, 17) ^ v2, v2 = ROTATED(v2, 32)
 
-/* SipHash-2-4 of a message without its MAC. */
-inline __u64 mac_of(const struct message *message, const struct settings *settings)
+inline void begin_hash(struct hash *hash, const struct settings *settings)
 {
-	__u64 v0 = settings->secret[0] ^ 0x736f6d6570736575ULL, v1 = settings->secret[1] ^ 0x646f72616e646f6dULL;
-	__u64 v2 = settings->secret[0] ^ 0x6c7967656e657261ULL, v3 = settings->secret[1] ^ 0x7465646279746573ULL;
-	const __u64 *word = (const void *)message;
-	const __u64 last = (SEALED_WORDS * 8ULL) << 56;
+	hash->v0 = settings->secret[0] ^ 0x736f6d6570736575ULL;
+	hash->v1 = settings->secret[1] ^ 0x646f72616e646f6dULL;
+	hash->v2 = settings->secret[0] ^ 0x6c7967656e657261ULL;
+	hash->v3 = settings->secret[1] ^ 0x7465646279746573ULL;
+}
 
-#pragma unroll
-	for (int i = 0; i < SEALED_WORDS; i++) {
-		v3 ^= word[i];
-		SIPROUND;
-		SIPROUND;
-		v0 ^= word[i];
-	}
-	v3 ^= last;
+inline void hash_word(struct hash *hash, __u64 word)
+{
+	__u64 v0 = hash->v0, v1 = hash->v1, v2 = hash->v2, v3 = hash->v3 ^ word;
+
 	SIPROUND;
 	SIPROUND;
-	v0 ^= last;
-	v2 ^= 0xff;
+	hash->v0 = v0 ^ word;
+	hash->v1 = v1;
+	hash->v2 = v2;
+	hash->v3 = v3;
+}
+
+inline __u64 end_hash(struct hash *hash, __u64 bytes)
+{
+	__u64 v0, v1, v2, v3;
+
+	hash_word(hash, bytes << 56);
+	v0 = hash->v0;
+	v1 = hash->v1;
+	v2 = hash->v2 ^ 0xff;
+	v3 = hash->v3;
 	SIPROUND;
 	SIPROUND;
 	SIPROUND;
 	SIPROUND;
 	return v0 ^ v1 ^ v2 ^ v3;
+}
+
+/* Hash all of a message but its first word, which changes on its way from member to member, and its MAC. */
+inline void hash_rest(struct hash *rest, const struct message *message, const struct settings *settings)
+{
+	const __u64 *word = (const void *)message;
+
+	begin_hash(rest, settings);
+#pragma unroll
+	for (int i = 1; i < SEALED_WORDS; i++)
+		hash_word(rest, word[i]);
+}
+
+/* SipHash-2-4 of a message without its MAC, its first word last. */
+inline __u64 mac_of(const struct message *message, const struct hash *rest)
+{
+	struct hash hash = *rest;
+
+	hash_word(&hash, *(const __u64 *)message);
+	return end_hash(&hash, SEALED_WORDS * 8);
+}
+
+/* Whether the scratch's message has the right MAC. Its rest is hashed from here on. */
+inline bool is_sealed(struct scratch *scratch, const struct settings *settings)
+{
+	hash_rest(&scratch->rest, &scratch->message, settings);
+	return scratch->message.mac == mac_of(&scratch->message, &scratch->rest);
 }
 
 /* Make a message the next one of this member. Its MAC is missing. */
@@ -104,7 +140,8 @@ static __noinline void send_to(struct __sk_buff *skb, struct scratch *scratch, _
 	struct outer *outer = &scratch->outer;
 
 	number(&scratch->message, settings);
-	scratch->message.mac = mac_of(&scratch->message, settings);
+	hash_rest(&scratch->rest, &scratch->message, settings);
+	scratch->message.mac = mac_of(&scratch->message, &scratch->rest);
 	if (bpf_skb_store_bytes(skb, sizeof(*outer), &scratch->message, sizeof(scratch->message), 0))
 		return;
 	for (__u32 i = 1; i < MEMBERS; i++) {
@@ -128,7 +165,8 @@ static __noinline void send_to(struct __sk_buff *skb, struct scratch *scratch, _
 	}
 }
 
-/* Send the frame on to the next member that its message has ahead, or back to its sender after the last one. */
+/* Send the frame on to the next member that its message has ahead, or back to its sender after the last one. The
+ * scratch holds the hash of the message's rest. */
 static __noinline int pass_on(struct __sk_buff *skb, struct scratch *scratch, const struct settings *settings, __u64 now)
 {
 	struct message *message = &scratch->message;
@@ -144,7 +182,7 @@ static __noinline int pass_on(struct __sk_buff *skb, struct scratch *scratch, co
 		COUNT(unresolved);
 		return TC_ACT_SHOT;
 	}
-	message->mac = mac_of(message, settings);
+	message->mac = mac_of(message, &scratch->rest);
 	address_to(outer, member->address, skb->len, settings);
 	__builtin_memcpy(outer->destination, member->destination, 6);
 	__builtin_memcpy(outer->source, member->source, 6);

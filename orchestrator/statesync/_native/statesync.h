@@ -13,7 +13,7 @@
 #define SLOTS 1024          /* packets held at once, a power of two */
 #define CARRIED_MOST 1408   /* bytes of a frame that can travel behind a message */
 #define WINDOW_WORDS 16     /* of 64 messages each, by which messages may be late */
-#define VERSION 2
+#define VERSION 3
 #define LIFE_MOST 64        /* changes of one connection, by which its first message may be late */
 
 enum state {
