@@ -13,6 +13,7 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
+from orchestrator.statesync.conntrackd import PORT, SharedTracking
 from orchestrator.wire.firewalls import Firewall, Plane
 
 FirewallName = Annotated[
@@ -58,6 +59,26 @@ def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
     with service(url) as client:
         client.remove_firewall(domain, firewall)
     say(f"firewall {firewall} does not belong to {domain} any more")
+
+
+@taking
+def conntrackd(
+    address: Annotated[str, typer.Option("--address", help="This firewall's address on the link to the others.")],
+    interface: Annotated[
+        str, typer.Option("--interface", help="The interface of that link, which carries nothing else.")
+    ],
+    peer: Annotated[list[str], typer.Option("--peer", help="The address of another firewall on that link.")],
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--own", help="Another address of this firewall, whose connections are not shared."),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="UDP port of all firewalls.")] = PORT,
+) -> None:
+    """Print conntrackd's configuration for a firewall that tracks connections in the kernel.
+
+    The firewalls then share what nftables or iptables tracks. Put it into /etc/conntrackd/conntrackd.conf on each.
+    """
+    typer.echo(SharedTracking.read(address, interface, peer, own or (), port).text(), nl=False)
 
 
 def _make_row(one: Firewall) -> tuple[str, ...]:

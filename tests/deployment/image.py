@@ -25,7 +25,7 @@ HAS = (
     "ca-certificates", "dbus", "iproute2", "iputils-ping", "kmod", "netcat-openbsd", "openssh-server", "openssl",
     "procps", "python3", "python3-apt", "sudo", "systemd", "systemd-sysv",
 )  # fmt: skip
-MAY_INSTALL = ("libjemalloc2", "nftables", "openvswitch-switch", "postgresql", "python3-venv")
+MAY_INSTALL = ("conntrackd", "libjemalloc2", "nftables", "openvswitch-switch", "postgresql", "python3-venv")
 LOCKS = tuple(ROOT / "packaging/requirements" / f"{name}.txt" for name in ("base", "console", "ansible"))
 """What the wheel and the role `service` install, with digests."""
 SOURCES = ("api", "orchestrator", "packaging", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")

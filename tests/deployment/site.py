@@ -45,7 +45,12 @@ class Ops:
         }  # fmt: skip
         mine = {
             "hosts": {"aclflow_uplink": "uplink", "aclflow_datapath": "netdev"},
-            "firewalls": {"aclflow_firewall_outside": ["left"], "aclflow_firewall_inside": ["right"]},
+            "firewalls": {
+                "aclflow_firewall_outside": ["left"],
+                "aclflow_firewall_inside": ["right"],
+                "aclflow_firewall_share_interface": "eth0",
+                "aclflow_firewall_share_address": "{{ ansible_host }}",
+            },
             "edges": {
                 "aclflow_edge_uplink": "wan",
                 "aclflow_edge_outside": ["outside"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -283,6 +284,29 @@ def test_a_firewall_whose_data_links_are_cut_loses_no_connection(
 def _set_links(lab: Lab, ports: list[str], state: str) -> None:
     for port in ports:
         subprocess.run(["ip", "-n", lab.layout.ovs_namespace, "link", "set", port, state], check=True)
+
+
+def count_changes_of_mind(lab: Lab, members: list[Firewall]) -> list[int]:
+    """How often the switch has found each link of each firewall well, or not, after the other."""
+    ports = [port for each in members for port in each.forwarder.ports]
+    return [int(lab.ovs.vsctl("get", "interface", port, "bfd_status:flap_count").strip('"\n')) for port in ports]
+
+
+@pytest.mark.long
+def test_no_firewall_is_given_up_in_ten_minutes_of_full_load(lab: Lab, members: list[Firewall], held: Held) -> None:
+    """Every processor has two programs that never pause, beside connections that begin one after the other."""
+    before = count_changes_of_mind(lab, members)
+    begun = Beginning(lab)
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        time.sleep(600)
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    assert begun.failed() == 0
+    assert count_changes_of_mind(lab, members) == before
+    assert held.alive() == HELD
 
 
 def test_a_name_of_no_firewall_is_refused(lab: Lab) -> None:

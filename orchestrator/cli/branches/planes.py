@@ -126,6 +126,7 @@ FIREWALL = Branch(
         Leaf("add", "Bring a firewall into a domain.", "firewalls:add"),
         Leaf("list", "List a domain's firewalls and their load.", "firewalls:list_all"),
         Leaf("cluster", "Show firewalls that share their connections.", "statesync:cluster"),
+        Leaf("conntrackd", "Print a configuration by which filters share connections.", "firewalls:conntrackd"),
         Leaf("remove", "Take a firewall out of a domain.", "firewalls:remove"),
     ),
 )
