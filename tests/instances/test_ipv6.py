@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 
-from instances.looking import ask, fetches, hears, is_shut_out, typed
+from instances.looking import answers, ask, fetches, hears, is_shut_out, typed
 from patience import until
 from twohosts import example
 from twohosts.addresses import OUTSIDE, OUTSIDE_ADDRESS6, ROUTER_OUTSIDE6, leg_of
 from twohosts.cloud import Cloud
 from twohosts.example import Instance
-from twohosts.projects import RESOLVERS
+from twohosts.projects import RESOLVERS, gateways_of
 
+from orchestrator.compile.pipelines.host import GATEWAY_IPV6
 from orchestrator.lab import namespaces
 
 
@@ -36,15 +37,17 @@ def test_ipv6_packets_pass_as_lists_permit(cloud: Cloud, shop: Instance, base: I
     assert is_shut_out(cloud, base, shop.address6), "blue admits the outside alone"
 
 
-def test_instances_reach_no_host_and_no_router_by_ipv6(cloud: Cloud, shop: Instance) -> None:
+def test_instances_reach_no_host_no_gateway_and_no_router_by_ipv6(cloud: Cloud, shop: Instance, base: Instance) -> None:
     """Its list is open to all: what keeps it away are hosts and router."""
     example.put_list(cloud, shop.project, [{"id": "all", "action": "permit"}])
     try:
         until(lambda: "refused" in ask(cloud, shop, OUTSIDE_ADDRESS6, 99))
         legs = [address for host in cloud.hosts for address in (leg_of(host).host[1], leg_of(host).router[1])]
-        for each in (ROUTER_OUTSIDE6, RESOLVERS[6], *legs):
+        gateways = gateways_of(shop.project, base.project, version=6)
+        assert ", 0 packets received" in typed(cloud, shop, f"ping6 -c 1 -W 1 -I eth0 {GATEWAY_IPV6}")
+        for each in (ROUTER_OUTSIDE6, RESOLVERS[6], *legs, *gateways):
             assert "1 packets received" not in typed(cloud, shop, f"ping6 -c 1 -W 1 {each}"), each
-            assert "refused" not in ask(cloud, shop, each, 22), each
+            assert not answers(cloud, shop, each, 22), each
     finally:
         example.put_list(cloud, shop.project, example.LISTS["blue"])
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 
-from instances.looking import LONG_S, ask, fetches, hears, is_shut_out, typed
+from instances.looking import LONG_S, answers, ask, endpoints, fetches, hears, is_shut_out, open_for_pings, typed
 from patience import until
 from twohosts import example
 from twohosts.addresses import (
@@ -19,8 +18,9 @@ from twohosts.addresses import (
 )
 from twohosts.cloud import NAME, NAMED, Cloud
 from twohosts.example import Instance
-from twohosts.projects import Project
+from twohosts.projects import Project, gateways_of
 
+from orchestrator.compile.pipelines.host import GATEWAY_IPV4
 from orchestrator.lab import namespaces
 
 
@@ -70,7 +70,9 @@ def test_a_changed_list_holds_for_the_next_packet(cloud: Cloud, shop: Instance) 
     assert fetches(cloud, shop.address, patience_s=60.0)
 
 
-def test_instances_reach_no_host_and_none_of_the_cloud_s_services(cloud: Cloud, shop: Instance) -> None:
+def test_instances_reach_no_host_no_gateway_and_none_of_the_cloud_s_services(
+    cloud: Cloud, shop: Instance, base: Instance
+) -> None:
     """Its list is open to all: what keeps it away are hosts and router."""
     example.put_list(cloud, shop.project, [{"id": "all", "action": "permit"}])
     try:
@@ -86,12 +88,15 @@ def test_instances_reach_no_host_and_none_of_the_cloud_s_services(cloud: Cloud, 
         for each in (MANAGEMENT, ROUTER_OUTSIDE, *own):
             assert ", 0 packets received" in typed(cloud, shop, f"ping -c 2 -W 1 {each}"), each
             assert is_shut_out(cloud, shop, each, 22), each
+        for each in (GATEWAY_IPV4, *gateways_of(shop.project, base.project, version=4)):
+            assert ", 0 packets received" in typed(cloud, shop, f"ping -c 2 -W 1 {each}"), each
+            assert not answers(cloud, shop, each, 22), each
     finally:
         example.put_list(cloud, shop.project, example.LISTS["blue"])
 
 
 def test_a_false_address_leaves_no_port(cloud: Cloud, shop: Instance, base: Instance) -> None:
-    with namespaces.inside(cloud.prefix + OUTSIDE, _listen) as heard:
+    with namespaces.inside(cloud.prefix + OUTSIDE, open_for_pings) as heard:
         for false in (base.address, "198.51.100.50", "192.0.2.7"):
             typed(cloud, shop, f"ip address add {false}/32 dev eth0")
             typed(cloud, shop, f"ping -c 3 -W 1 -I {false} {OUTSIDE_ADDRESS}")
@@ -103,12 +108,6 @@ def test_a_false_address_leaves_no_port(cloud: Cloud, shop: Instance, base: Inst
     assert senders == {shop.address}
 
 
-def _listen() -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    opened.settimeout(60.0)
-    return opened
-
-
 def test_a_port_is_active_when_its_rows_were_read_back_and_nova_waits_for_that(cloud: Cloud, shop: Instance) -> None:
     project = shop.project
     cloud.control.stop("controller")
@@ -117,7 +116,7 @@ def test_a_port_is_active_when_its_rows_were_read_back_and_nova_waits_for_that(c
         until(
             lambda: project.server(server).status in ("BUILD", "ERROR") and _is_plugged(cloud, project, server), LONG_S
         )
-        until(lambda: project.port(server).id in _endpoints(cloud), LONG_S)
+        until(lambda: project.port(server).id in endpoints(cloud), LONG_S)
         _look_of_driver(cloud, project)
         assert (project.server(server).status, project.port(server).status) == ("BUILD", "DOWN")
         assert not set(project.addresses(server)) & cloud.announced().keys()
@@ -141,15 +140,10 @@ def _is_plugged(cloud: Cloud, project: Project, server: object) -> bool:
     return port is not None and f"tap{port.id}"[:14] in cloud.hosts["one"].run("ovs-vsctl", "list-ports", "br-aclflow")
 
 
-def _endpoints(cloud: Cloud) -> set[str]:
-    with cloud.control.client() as client:
-        return {each.name for each in client.endpoints("cloud")}
-
-
 def _look_of_driver(cloud: Cloud, project: Project) -> None:
     """Return when Neutron's driver has worked off what came after this call, twice."""
     network = project.cloud.network.find_network(project.name)
     for _ in range(2):
         port = project.cloud.network.create_port(network_id=network.id, binding_host_id="one")
-        until(lambda port=port: port.id in _endpoints(cloud))
+        until(lambda port=port: port.id in endpoints(cloud))
         project.cloud.network.delete_port(port)
