@@ -10,7 +10,7 @@ import pytest
 from store.postgres_cluster import running
 
 from orchestrator.bench.results import Results
-from orchestrator.bench.scale import services, suite
+from orchestrator.bench.scale import services, suite, wholeservices
 from orchestrator.bench.scale.domains import Load, measure
 from orchestrator.bench.scale.scaledomain import Cost, Size, open_world
 from orchestrator.errors import BadInput
@@ -85,4 +85,11 @@ def test_one_rule_is_measured_while_another_domain_is_filled() -> None:
 def test_changes_are_shared_by_two_services_and_one_idles() -> None:
     with running() as cluster:
         found = services.measure(cluster.create_database("shared"), domains=2, changes=8)
+    assert all(value > 0 for value in asdict(found).values())
+
+
+def test_changes_over_https_are_shared_by_two_whole_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wholeservices, "RESTS_S", 0.1)
+    with running() as cluster:
+        found = wholeservices.measure(cluster.create_database("whole"), domains=2, changes=8)
     assert all(value > 0 for value in asdict(found).values())

@@ -42,11 +42,11 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.store import open_store
 
-_RULES = 100
+RULES = 100
 _WATCH_S = 5.0
 _LOOK_S = 0.02
 _KEY = bytes(32)
-_RESTS_S = 7.0
+RESTS_S = 7.0
 """So long after a run's last change a service has done what it puts off until a domain is at rest."""
 
 
@@ -69,7 +69,7 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     Odd turns take the four ways the other way round. Raises Unreachable where a service does not start.
     """
     names = [f"share-{number:02}" for number in range(domains)]
-    _fill_store(url, names)
+    fill_store(url, names)
     halves = [names[0::2], names[1::2]]
     at_one = [_Change(0, names[place % domains], place) for place in range(changes)]
     apart = [replace(each, service=int(each.domain in halves[1])) for each in at_one]
@@ -86,17 +86,18 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     return Share(each_ms["one"], each_ms["own"], each_ms["mixed"], spent["idle"][1] / changes)
 
 
-def _fill_store(url: str, names: Sequence[str]) -> None:
+def fill_store(url: str, names: Sequence[str], first: int = 0) -> None:
+    """Make domains with a tenant each, whose prefixes are 10.FIRST.0.0/16 and those after it."""
     store = open_store(url)
     try:
         with store.write() as unit:
-            for number, name in enumerate(names):
+            for number, name in enumerate(names, first):
                 if name in unit.domains.names():
                     continue
                 owned = Prefix(Family.IPV4, (10 << 24) + (number << 16), 16)
                 unit.domains.create(name)
                 unit.tenants.create(name, name="", domain=name, prefixes=[owned])
-                unit.acls.replace(name, Acl(tuple(map(_make_rule, range(_RULES)))), author="bench")
+                unit.acls.replace(name, Acl(tuple(map(make_rule, range(RULES)))), author="bench")
     finally:
         store.close()
 
@@ -127,7 +128,7 @@ def _spend(url: str, followed: Sequence[Sequence[str]], changes: Sequence[_Chang
             for each in made:
                 generation = services[each.service].change(each.domain, each.number + (2 * run + part) * len(changes))
                 points[each.domain].wait_until_held(each.domain, generation)
-            time.sleep(_RESTS_S)
+            time.sleep(RESTS_S)
 
         make_changes(first.values(), 0)  # what is made once is there then
         before = [service.spent_ms() for service in services]
@@ -212,7 +213,7 @@ def _serve(url: str, followed: Sequence[str]) -> None:
 
 def _change(control: Control, domain: str, number: int) -> int:
     """Give a rule of a list other ports; return the generation."""
-    rule = _make_rule(number % _RULES, 1 + number % 60_000)
+    rule = make_rule(number % RULES, 1 + number % 60_000)
     done = control.carry_out(lambda unit: unit.acls.put_rule(domain, rule, author="bench"), payer=domain)
     return done.generations[domain]
 
@@ -260,7 +261,8 @@ def _write_answer(line: str) -> None:
     sys.stdout.flush()
 
 
-def _make_rule(number: int, port: int = 0) -> Rule:
+def make_rule(number: int, port: int = 0) -> Rule:
+    """Return one of a list's `RULES` rules, for a port."""
     far = Addresses((Prefix(Family.IPV4, (192 << 24) + (number << 8), 24),))
     ports = (PortRange(1 + port, 1 + port),)
     return Rule(

@@ -14,10 +14,11 @@ from typing import Self
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.scale import domains, services
+from orchestrator.bench.scale import domains, services, wholeservices
 from orchestrator.bench.scale.domains import DATABASE, Latency, Load
 from orchestrator.bench.scale.scaledomain import Cost, Size, measure_apart
 from orchestrator.bench.scale.services import Share
+from orchestrator.bench.scale.wholeservices import WholeShare
 from orchestrator.bench.traffic.journal import Journal
 
 _FEW_TENANTS, _FEW_HOSTS, _FEW_AGENTS = 100, 10, 10
@@ -25,6 +26,7 @@ _RULES = 10
 _CHANGES = 5
 _OTHER_DOMAIN = "other_domain_p99_ms_during_bulk"
 _TWO_SERVICES = "write_cpu_two_services_vs_one"
+_WHOLE_SERVICES = "write_cpu_two_whole_services_vs_one"
 _SHARED_DOMAINS = 10
 _EACH_S = {True: 40.0, False: 240.0}
 
@@ -70,7 +72,7 @@ def _count_worlds(sizes: Sizes) -> int:
 def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) -> Results:
     """Measure what the journal has not. Raises Unreachable where a world cannot be measured."""
     results = Results("scale", {**asdict(sizes), "few_tenants": _FEW_TENANTS, "rules": _RULES, "changes": _CHANGES})
-    numbers = [each.name for kind in (Cost, Latency, Share) for each in fields(kind)]
+    numbers = [each.name for kind in (Cost, Latency, Share, WholeShare) for each in fields(kind)]
     kept = Journal(journal, {"suite": results.suite, **results.settings}, numbers)
     steps = Steps(progress, _count_worlds(sizes))
     measured = partial(_measure_once, kept)
@@ -83,6 +85,7 @@ def measure(sizes: Sizes, progress: Progress, *, journal: Path | None = None) ->
     _add_start(results, measured("start", sizes.start, 1), sizes.start)
     _add_domains(results, kept, sizes.load)
     _add_services(results, kept, sizes)
+    _add_whole_services(results, kept, sizes)
     results.notes += _NOTES
     return results
 
@@ -123,6 +126,22 @@ def _add_services(results: Results, journal: Journal, sizes: Sizes) -> None:
         ("write_cpu_idle_replica_vs_one", [each.idle_ms / each.one_ms for each in shares], Target(0.1)),
     ):
         results.figures[name] = Figure.of(ratios, "", target)
+
+
+def _add_whole_services(results: Results, journal: Journal, sizes: Sizes) -> None:
+    """Add the CPU time of changes over HTTPS with one and with two services, given a database."""
+    url = os.environ.get(DATABASE)
+    rounds = {f"{_WHOLE_SERVICES} {turn}": turn for turn in range(sizes.rounds)}
+    if url is None and not all(map(journal.has, rounds)):
+        results.absent[_WHOLE_SERVICES] = f"{DATABASE} names no empty database of PostgreSQL"
+        return
+    measured = partial(wholeservices.measure, url or "", domains=_SHARED_DOMAINS, changes=sizes.load.changes)
+    shares = [
+        WholeShare(**journal.row(name, lambda at=turn: asdict(measured(turn=at))))  # type: ignore[misc]
+        for name, turn in rounds.items()
+    ]
+    results.figures["write_cpu_one_whole_service_ms"] = Figure.of([each.one_ms for each in shares], "ms of CPU")
+    results.figures[_WHOLE_SERVICES] = Figure.of([each.mixed_ms / each.one_ms for each in shares], "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +217,6 @@ _NOTES = [
     "`write_cpu_two_services_vs_one` sends each domain's changes to both services in turn, as a plain balancer does: "
     "the other one's point is to hold each before the next is sent. `..._apart_...` sends them to the service that the "
     "domain's points follow. Work that is put off until a domain is at rest is counted.",
+    "`write_cpu_two_whole_services_vs_one` does the same over HTTPS, with processes of the product: what a write costs "
+    "there besides compiling does not depend on the number of services, so the ratio is smaller.",
 ]
