@@ -143,6 +143,7 @@ _DECLARED = (
         "enforcer.down", About.DOMAIN, "an enforcement point was not heard of for long; switches hold what they held"
     ),
     EventKind("enforcer.removed", About.DOMAIN, "an enforcement point was removed, its token revoked"),
+    EventKind("enforcer.renewed", About.DOMAIN, "an enforcement point has a new token"),
     EventKind("certificate.renewed", About.DOMAIN, "an enforcement point has a new certificate"),
     EventKind("certificate.issued", About.DOMAIN, "the switch of a host was given a certificate"),
     EventKind("certificate.revoked", About.DOMAIN, "a certificate is valid no more"),

@@ -39,6 +39,8 @@ from orchestrator.wire.enrolment import (
     EnrolmentGroup,
     Invitation,
     NewGroupToken,
+    PointToken,
+    RenewedToken,
     Revoked,
 )
 
@@ -175,6 +177,23 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
     return answer_write(reply(_make_certificate(record, services.desk.believed), tag=etag(record.serial)))
 
 
+@router.get("/domains/{domain}/enforcers/{enforcer}/token", response_model=PointToken)
+def get_point_token(caller: TheEnforcer, services: ServicesDep) -> Response:
+    """Return until when the enforcer's token is valid, and whether it is to renew it now."""
+    return answer(services.desk.own_token(caller))
+
+
+@router.post("/domains/{domain}/enforcers/{enforcer}/token", status_code=201, response_model=RenewedToken)
+def renew_token(caller: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath) -> Response:
+    """Make a further token of the enforcer that asks, where it is known by a token.
+
+    The one that it shows now stays valid until it ends or is laid down; all others are revoked.
+    """
+    made = services.desk.renew_token(caller)
+    location = f"/v1/domains/{domain}/enforcers/{enforcer}/token"
+    return answer_write(reply(RenewedToken(token=made.secret, expires=made.record.expires), location=location))
+
+
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
 def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing) -> Response:
     """Issue a further certificate to the enforcer that asks, for a new key.
@@ -262,7 +281,8 @@ def _name_address(request: Request) -> str:
 
 def _make_enrolment(new: Enrolled, authority: str) -> Enrolment:
     record, certificate = new.enforcer, "" if new.certificate is None else new.certificate.pem
-    return fill(Enrolment, record, enforcer=record.id, token=new.secret, certificate=certificate, authority=authority)
+    known = {"token": new.secret, "expires": new.ends, "certificate": certificate, "authority": authority}
+    return fill(Enrolment, record, enforcer=record.id, **known)
 
 
 def _make_certificate(record: CertificateRecord, authority: str = "") -> Certificate:

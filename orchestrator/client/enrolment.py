@@ -14,6 +14,8 @@ from orchestrator.wire.enrolment import (
     EnrolmentGroup,
     Invitation,
     NewGroupToken,
+    PointToken,
+    RenewedToken,
     Revoked,
 )
 from orchestrator.wire.onboarding import MachineOnboarding
@@ -89,8 +91,20 @@ class EnrolmentCalls:
         answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/certificate", body={"csr": csr})
         return document_of(Certificate, answer)
 
+    def own_point_token(self, domain: str, enforcer: int) -> PointToken:
+        """Until when the token of the enforcer that we are is valid, and whether to renew it now."""
+        return self._service.read_document(PointToken, f"{enforcer_path(domain, enforcer)}/token")
+
+    def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:
+        """A further token for the enforcer that we are; `show_token` uses it."""
+        return document_of(RenewedToken, self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/token"))
+
+    def show_token(self, token: str) -> None:
+        """Show this token from now on; requests under way end with the one before."""
+        self._service.show_token(token)
+
     def lay_down_certificates(self, domain: str, enforcer: int) -> None:
-        """Invalidate all certificates of our enforcer except this connection's."""
+        """Invalidate all certificates and tokens of our enforcer except this request's."""
         self._service.ask("DELETE", f"{enforcer_path(domain, enforcer)}/certificates")
 
     def reconnect(self, trust: ssl.SSLContext) -> None:

@@ -78,6 +78,10 @@ class Transport:
         """Make new connections from now on, by `trust`; requests under way end on theirs."""
         self._http.reconnect(trust)
 
+    def show_token(self, token: str) -> None:
+        """Show another token in every request from now on."""
+        self._headers["X-Auth-Token"] = token
+
     def speak_as(self, epoch: int) -> None:
         """Name the epoch of our enforcement point in every request from now on."""
         self._headers[EPOCH] = str(epoch)

@@ -3,6 +3,7 @@
     enrol   a one-time token  ──────────────────────────▶ store: used up, enforcer made, certificate kept
             a group's token   ──▶ cloud vouches?  ───────▶ store: instance admitted, ...
     renew   a valid certificate, with a new key ─────────▶ store: a second certificate; the first until it is laid down
+            a valid token ───────────────────────────────▶ store: a second token; the first until it is laid down
     switch  an administrator brings a switch's request ──▶ store: a certificate that stands for nobody at the service
             or a one-time token does, for that switch ───▶ store: and those that the switch had are valid no more
 
@@ -40,8 +41,10 @@ from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.policy.addresses import find_network
 from orchestrator.store.points.enrolments import EnrolmentGroup, Member, Signer
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
-from orchestrator.store.records import Principal
+from orchestrator.store.records import NewToken, Principal
+from orchestrator.store.tokens import is_due
 from orchestrator.store.unit import Unit
+from orchestrator.wire.enrolment import PointToken
 
 
 class Attempts:
@@ -231,6 +234,37 @@ class EnrolmentDesk:
             return made
 
         return self._control.write(sign_renewal)
+
+    def own_token(self, caller: Principal) -> PointToken:
+        """Return how long the token lasts that a caller shows, and whether it is to renew it now.
+
+        The service says so, because the caller's clock may be wrong.
+        """
+
+        def look(unit: Unit) -> PointToken:
+            record = unit.tokens.get(caller.token_id)
+            return PointToken(created=record.created, expires=record.expires, due=is_due(record, unit.now))
+
+        return self._control.read(look)
+
+    def renew_token(self, caller: Principal) -> NewToken:
+        """Make a further token of the enforcement point that asks; the one shown stays valid.
+
+        Raises Conflict for one that is known by a certificate.
+        """
+        enforcer = caller.enforcer
+        if enforcer is None:
+            raise Forbidden("only an enforcer renews its token")
+
+        def work(unit: Unit) -> NewToken:
+            unit.tokens.require(caller.token_id)
+            made = unit.enforcers.renew_token(enforcer, caller.token_id)
+            known = unit.enforcers.get(enforcer)
+            said = {"name": known.name, "replaces": caller.token_id}
+            unit.events.append("enforcer.renewed", known.domain, said)
+            return made
+
+        return self._control.write(work)
 
     def lay_down(self, caller: Principal) -> None:
         """Withdraw everything of the calling enforcement point except what it shows now."""

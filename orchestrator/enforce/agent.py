@@ -272,7 +272,7 @@ class Agent:
             self._credentials = replace(known, epoch=self._service.new_epoch(known.domain, known.enforcer))
             self._leads = True
         try:
-            self._state.keep_credentials(self._credentials)
+            self._state.change_credentials(known, epoch=self._credentials.epoch)
         except Missing as error:  # a full disk costs the next start this epoch, which gets a later one anyway
             log.warning("state.not_kept", error=str(error))
 
@@ -381,7 +381,8 @@ def run_agent(settings: AgentSettings) -> None:
         return
     agent = Agent(settings, state, admission.credentials, admission.service)
     interpreter.prepare_interpreter()
-    agent.start()
+    with admission.explaining():
+        agent.start()
     with kept_fresh(admission.renewal()):
         stopping.wait()
     agent.stop()

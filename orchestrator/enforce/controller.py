@@ -183,7 +183,7 @@ class Controller:
             self._leads = True
             log.info("controller.leads", epoch=epoch)
         # A full disk costs the next start this epoch, which gets a later one anyway; it must not cost the switches us.
-        _grudgingly(lambda: self._state.keep_credentials(self._credentials))
+        _grudgingly(lambda: self._state.change_credentials(known, epoch=epoch))
 
     def _is_busy(self) -> bool:
         return self._fleet.is_busy()
@@ -226,7 +226,8 @@ def run_controller(settings: ControllerSettings) -> None:
     controller = Controller(settings, state, credentials, _service_of_controller(settings, service))
     interpreter.prepare_interpreter()
     keep_gathered()
-    controller.start()
+    with admission.explaining():
+        controller.start()
     refuse = partial(_refuse, controller, state, service, credentials.domain)
     refusing = Chore("revoked-switches", refuse, REFUSE_EVERY_S) if settings.own_tls else None
     with kept_fresh(admission.renewal(controller.show_certificate)), kept_fresh(refusing):

@@ -23,10 +23,10 @@ from orchestrator.client import Client
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
-from orchestrator.enforce.identity import LAID_DOWN_AFTER_S, Identity, Renewal
+from orchestrator.enforce.identity import ENROL_AGAIN, LAID_DOWN_AFTER_S, Identity, Renewal, TokenRenewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
-from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain
+from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain, Unauthenticated
 from orchestrator.identity.files import write_file
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.identity.trust import client_context
@@ -83,33 +83,54 @@ def obtain_credentials(
 
     The service is waited for. None when told to stop.
 
-    A certificate that has ended is as good as none where there is a token; where that is refused we stay who we were,
-    for it may be this machine's clock that is wrong. Raises Missing without credentials and token; Unauthenticated when
-    the token is wrong, was used, or pins an authority that the service does not have; and what else the service says.
+    A certificate or token that has ended is as good as none where there is a token to enrol with; where that is refused
+    we stay who we were, for it may be this machine's clock that is wrong. Raises Missing without credentials and token;
+    Unauthenticated when the token is wrong, was used, or pins an authority that the service does not have; and what
+    else the service says. Whether a bearer token has ended is the service's to say, so there the old one is returned
+    where it is refused or away.
     """
     credentials, identity = state.credentials(), Identity(state)
-    if credentials is not None and not (membership.token and identity.has_ended(dt.datetime.now(dt.UTC))):
+    has_ended = credentials is not None and identity.has_ended(dt.datetime.now(dt.UTC))
+    if credentials is not None and not (membership.token and has_ended):
+        if has_ended and not identity.exists:
+            log.warning("token.ended", do=ENROL_AGAIN)
         return credentials
     if not membership.token:
         raise Missing("there are no credentials yet, so a one-time enrolment token is needed", place="token")
     state.check()  # the token is good for one time: better to know now that its fruit cannot be kept
     applicant = _Applicant(membership, kind, identity, connect, EnrolmentToken.parse(membership.token))
     if credentials is not None:
-        log.warning("certificate.ended", domain=credentials.domain, enforcer=credentials.enforcer)
+        ended = "certificate.ended" if identity.exists else "token.ended"
+        log.warning(ended, domain=credentials.domain, enforcer=credentials.enforcer)
         state.forget_who_we_were()
-    failures = 0
+    has_token = credentials is not None and not identity.exists
+    try:
+        return _enrol(applicant, stopping, waits=not has_token)
+    except (NotAllowed, ChangeTheRequest, TryAgain) as error:
+        state.be_who_we_were()
+        if not has_token:
+            raise
+        log.warning("enrolment.refused", error=str(error))
+        return credentials
+
+
+def _enrol(applicant: _Applicant, stopping: Stopping, *, waits: bool) -> Credentials | None:
+    """Enrol and store the credentials, once the service is there; None when told to stop.
+
+    Raises what the service says, and TryAgain where it is away and is not waited for.
+    """
+    membership, failures = applicant.membership, 0
     while not stopping.is_set():
         try:
             credentials = applicant.enrol()
         except TryAgain as error:
+            if not waits:
+                raise
             failures += 1
             log.warning("enrolment.waits", error=str(error), url=membership.url)
             stopping.wait(membership.patience.delay_s(failures, error))
-        except (NotAllowed, ChangeTheRequest):
-            state.be_who_we_were()
-            raise
         else:
-            state.keep_credentials(credentials)
+            applicant.identity.state.keep_credentials(credentials)
             log.info("enrolment.done", domain=credentials.domain, enforcer=credentials.enforcer)
             return credentials
     return None
@@ -133,21 +154,30 @@ class Admission:
         """
         self.service.reconnect(self.identity.trust(self.membership.authority))
 
-    def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:
-        """Return the task that renews our certificate, if any.
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Say what to do where the service does not take our token within the block. Raises Unauthenticated."""
+        try:
+            yield
+        except Unauthenticated as error:
+            raise error if self.trust is not None else Unauthenticated(f"{error.reason}; {ENROL_AGAIN}") from None
 
-        `also_show` is called when there is a new one, or other authorities are believed.
+    def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore:
+        """Return the task that renews our certificate, or our token where we have none.
+
+        `also_show` is called when there is a new certificate, or other authorities are believed.
         """
+        overlap_s, look_s = self.membership.certificate_overlap_s, self.membership.certificate_look_s
         if self.trust is None:
-            return None
+            fresh = TokenRenewal(self.identity.state, self.credentials, self.service, laid_down_after_s=overlap_s)
+            return Chore("token", fresh.look, look_s)
 
         def connect_anew() -> None:
             self.connect_anew()
             also_show()
 
-        overlap_s = self.membership.certificate_overlap_s
         renewal = Renewal(self.identity, self.credentials, self.service, connect_anew, laid_down_after_s=overlap_s)
-        return Chore("certificate", renewal.look, self.membership.certificate_look_s)
+        return Chore("certificate", renewal.look, look_s)
 
 
 def obtain_admission(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
@@ -228,6 +258,7 @@ class _Applicant:
             office.close()
 
     def _make_credentials(self, found: Enrolment, *, pinned: bool = False) -> Credentials:
+        self.identity.state.keep_token_ends(found.expires)
         name = found.name or self.membership.name
         return Credentials(found.domain, found.enforcer, found.token, found.epoch, name, pinned)
 

@@ -1,8 +1,10 @@
-"""An enforcement point's key and certificate: obtained at enrolment, renewed in time.
+"""An enforcement point's key and certificate, or its token: obtained at enrolment, renewed in time.
 
     first time    pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ credentials.json
     renewal       pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ new connections ──▶ the old one is
                                                                                      laid down
+
+    a token       is due, says the service ──token──▶ credentials.json ──▶ new requests ──▶ the old one is laid down
 
 The key of a request is on the disk before it is sent, so that whoever was killed, or whose answer was lost, asks again
 with the same one and is given the same answer. A renewal interrupts nothing: connections that are open end as they
@@ -24,7 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from orchestrator.enforce.state import Credentials, StateDir
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, NotFound, Unauthenticated
 from orchestrator.identity.authority import is_due, is_signed_by
 from orchestrator.identity.files import (
     encoded_key,
@@ -37,10 +39,15 @@ from orchestrator.identity.files import (
 )
 from orchestrator.identity.requests import PrivateKey, new_key, request_of
 from orchestrator.identity.trust import client_context, load_chain
-from orchestrator.wire.enrolment import Certificate
+from orchestrator.wire.enrolment import Certificate, PointToken, RenewedToken
 
 log = structlog.get_logger()
 
+ENROL_AGAIN = (
+    "it was revoked, or this machine was away until it had ended: remove credentials.json from its state directory, "
+    "give it a new enrolment token (`aclflow domain invite`) and start it again"
+)
+"""What to do about a token that the service does not take."""
 LAID_DOWN_AFTER_S = 120.0
 """How long after a renewal the old certificate goes: no stream is held for longer than 60 s."""
 
@@ -61,8 +68,9 @@ class Identity:
         return read_certificate(self.state.identity_file)
 
     def has_ended(self, now: dt.datetime) -> bool:
-        """Whether there is a certificate and it is valid no more."""
-        return self.exists and now >= self.certificate().not_valid_after_utc
+        """Whether our certificate, or the token that we have in its place, is valid no more."""
+        ends = self.certificate().not_valid_after_utc if self.exists else self.state.token_ends()
+        return ends is not None and now >= ends
 
     def is_due(self, now: dt.datetime) -> bool:
         """Return whether two thirds of the certificate's time are over, or the authority changed."""
@@ -241,3 +249,78 @@ class Renewal:
         if not self._is_connected:
             self._connect_anew()
             self._is_connected = True
+
+
+class TokenRegistry(Protocol):
+    """Renews tokens: the service's client."""
+
+    def own_point_token(self, domain: str, enforcer: int) -> PointToken:
+        """How long our token lasts, and whether it is due."""
+        ...
+
+    def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:
+        """A further token."""
+        ...
+
+    def show_token(self, token: str) -> None:
+        """Show it from now on."""
+        ...
+
+    def lay_down_certificates(self, domain: str, enforcer: int) -> None:
+        """Make all others invalid."""
+        ...
+
+
+class TokenRenewal:
+    """Keeps the token of an enforcement point without a certificate fresh: `look` now and then (`Chore`).
+
+    The service says when it is due, so a wrong clock of this machine does no harm. A token whose answer was lost is
+    revoked with the next renewal; until then, and while the service is away, the old one serves.
+    """
+
+    def __init__(
+        self,
+        state: StateDir,
+        credentials: Credentials,
+        registry: TokenRegistry,
+        *,
+        laid_down_after_s: float = LAID_DOWN_AFTER_S,
+    ) -> None:
+        self._state = state
+        self._credentials = credentials
+        self._registry = registry
+        self._laid_down_after_s = laid_down_after_s
+        self._switched_s: float | None = None
+
+    def look(self) -> None:
+        """Renew a due token; some time later, lay the one before down.
+
+        Raises what a request does, Unauthenticated with what to do for a token that has ended, and Missing where
+        nothing can be kept; then it is done the next time.
+        """
+        try:
+            if self._switched_s is None:
+                self._look_at_token(self._credentials.domain, self._credentials.enforcer)
+            elif time.monotonic() - self._switched_s >= self._laid_down_after_s:
+                self._registry.lay_down_certificates(self._credentials.domain, self._credentials.enforcer)
+                self._switched_s = None
+        except NotFound:
+            return  # a service of an older version, whose tokens do not end
+        except Unauthenticated as error:
+            raise Unauthenticated(f"{error.reason}; {ENROL_AGAIN}") from None
+
+    def _look_at_token(self, domain: str, enforcer: int) -> None:
+        held = self._registry.own_point_token(domain, enforcer)
+        if held.due:
+            self._renew(domain, enforcer)
+        elif held.expires != self._state.token_ends():
+            self._state.keep_token_ends(held.expires)
+
+    def _renew(self, domain: str, enforcer: int) -> None:
+        self._state.check()  # a token that cannot be kept would be lost with this process
+        got = self._registry.renew_point_token(domain, enforcer)
+        self._state.keep_token_ends(got.expires)
+        self._state.change_credentials(self._credentials, token=got.token)
+        self._registry.show_token(got.token)
+        self._switched_s = time.monotonic()
+        log.info("token.renewed", ends=None if got.expires is None else got.expires.isoformat())

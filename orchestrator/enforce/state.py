@@ -1,6 +1,7 @@
 """An enforcement point's disk: credentials and last program, for starts without the service.
 
-    credentials.json   who we are: written once at enrolment, after all that proves it, and when the epoch rises
+    credentials.json   who we are: written once at enrolment, after all that proves it, and when epoch or token change
+    token.ends         until when our token is valid, where we have no certificate
     credentials.old    who we were, while we enrol again: it is taken back where that is refused
     identity.pem       our key and our certificate, in one file so that they always belong together
     pending.key        the key that a certificate was asked for last: who asks again asks with the same key
@@ -18,14 +19,17 @@ others makes all of it worthless. Unreadable files are treated as missing, excep
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
 import os
+import threading
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -62,6 +66,7 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._changing = threading.Lock()
         self._journal_room = 0  # what a predecessor left is not continued: the next program is kept as a whole
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,6 +124,30 @@ class StateDir:
         """Remember who we are."""
         self.write("credentials.json", json.dumps(asdict(credentials)).encode())
         (self._path / "credentials.old").unlink(missing_ok=True)
+
+    def change_credentials(self, known: Credentials, **changes: Any) -> None:
+        """Change some of the credentials on the disk; `known` are ours where there are none. Raises Missing.
+
+        What others changed meanwhile stays: the epoch and the token change in different threads.
+        """
+        with self._changing:
+            self.keep_credentials(replace(self.credentials() or known, **changes))
+
+    def token_ends(self) -> dt.datetime | None:
+        """Until when our token is valid; None where that is not known."""
+        text = self._read_file("token.ends")
+        try:
+            return dt.datetime.fromisoformat(text.decode()) if text else None
+        except ValueError as error:
+            log.warning("state.damaged", file="token.ends", error=str(error))
+            return None
+
+    def keep_token_ends(self, ends: dt.datetime | None) -> None:
+        """Remember until when our token is valid. Raises Missing."""
+        if ends is not None:
+            self.write("token.ends", ends.isoformat().encode())
+        else:
+            (self._path / "token.ends").unlink(missing_ok=True)
 
     def forget_who_we_were(self) -> None:
         """Forget credentials and pending key, to enrol again.

@@ -79,6 +79,8 @@ class PrincipalCache:
 
 LONGEST_PERSON = 64
 """Characters."""
+RENEWED_AFTER = dt.timedelta(days=20)
+"""An enforcement point replaces its token after this time, or after two thirds of the token's own if that is less."""
 MOST_SUCCESSORS = 32
 """So many good tokens may bear the name of one person of a tenant; more successors are refused."""
 
@@ -240,6 +242,13 @@ class Tokens:
         """Raises NotFound."""
         if not self._tx.write(delete(tokens).where(tokens.c.id == token_id)).rowcount:
             raise NotFound(f"there is no token {token_id}")
+
+
+def is_due(record: TokenRecord, now: dt.datetime) -> bool:
+    """Whether an enforcement point is to replace its token now; one without an end is."""
+    if record.expires is None:
+        return True
+    return now >= record.created + min(RENEWED_AFTER, (record.expires - record.created) * 2 / 3)
 
 
 def check_expiry(tx: Transaction, expires: dt.datetime) -> None:

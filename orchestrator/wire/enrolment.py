@@ -44,8 +44,8 @@ class NewGroupToken:
 class Enrolment:
     """The enforcer's identity from now on.
 
-    It is known by the certificate, which it shows in TLS, or by the bearer token; the other one is empty. The enforcer
-    of the highest epoch is master.
+    It is known by the certificate, which it shows in TLS, or by the bearer token; the other one is empty. `expires` is
+    when the token ends. The enforcer of the highest epoch is master.
     """
 
     enforcer: int
@@ -55,6 +55,24 @@ class Enrolment:
     name: str
     certificate: str
     authority: str
+    expires: dt.datetime | None = None
+
+
+@document(kw_only=True)
+class PointToken:
+    """How long an enforcement point's token lasts, and whether it is to be renewed now."""
+
+    created: dt.datetime
+    expires: dt.datetime | None
+    due: bool
+
+
+@document(kw_only=True)
+class RenewedToken:
+    """A further token of an enforcement point, seen only now."""
+
+    token: str = field(repr=False)
+    expires: dt.datetime | None
 
 
 @document()

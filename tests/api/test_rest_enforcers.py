@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import pytest
 from patience import PATIENCE_S
-from served import Served
+from served import Served, served
 
 from orchestrator.client import Client, Held, Host, PointReport
+from orchestrator.enforce.identity import TokenRenewal
+from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import Forbidden, NotFound, Unauthenticated
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -359,3 +362,57 @@ def test_an_endpoint_is_in_force_where_its_interface_is_and_its_rows_were_read_b
         admin.endpoints_in_force(site.domain, "host9")
     with pytest.raises(NotFound, match="no such thing"):
         site.enforcer.endpoints_in_force(site.domain, "host1")
+
+
+# ---------------------------------------------------------------------------------------------------- its token
+
+
+def test_an_enforcement_point_renews_its_token_long_before_its_end(tmp_path: Path) -> None:
+    """As an agent does it, with the clock of a service that is pushed on."""
+    with served(tmp_path / "service") as running, running.client() as admin:
+        admin.create_domain("pop")
+        with running.client("") as anybody:
+            enrolled = anybody.enrol(admin.invite_enforcer("pop"), name="fw1", kind="nftables")
+        assert enrolled.expires is not None
+        assert enrolled.expires - running.clock() > dt.timedelta(days=364)
+        state = StateDir(tmp_path / "state")
+        state.keep_credentials(Credentials("pop", enrolled.enforcer, enrolled.token, enrolled.epoch, "fw1"))
+        with running.client(enrolled.token) as client, running.client(enrolled.token) as before:
+            renewal = TokenRenewal(state, kept(state), client, laid_down_after_s=0.0)
+            renewal.look()
+            assert state.credentials() == kept(state), "it is not due"
+            running.clock.ahead += dt.timedelta(days=21)
+            renewal.look()
+            credentials = state.credentials()
+            assert credentials is not None
+            assert credentials.token != enrolled.token
+            assert not client.own_point_token("pop", enrolled.enforcer).due
+            assert before.own_point_token("pop", enrolled.enforcer).due, "the old one holds meanwhile"
+            renewal.look()
+            with pytest.raises(Unauthenticated):
+                before.new_epoch("pop", enrolled.enforcer)
+            client.new_epoch("pop", enrolled.enforcer)
+            assert [each.kind for each in admin.events().items].count("enforcer.renewed") == 1
+            running.clock.ahead += dt.timedelta(days=364)
+            renewal.look()
+            again = state.credentials()
+            assert again is not None
+            assert again.token != credentials.token, "it was away for long, and still in time"
+            running.clock.ahead += dt.timedelta(days=366)
+            with pytest.raises(Unauthenticated, match="aclflow domain invite"):
+                renewal.look()
+
+
+def kept(state: StateDir) -> Credentials:
+    found = state.credentials()
+    assert found is not None
+    return found
+
+
+def test_nobody_else_renews_the_token_of_an_enforcement_point(service: Served, admin: Client, site: Site) -> None:
+    with service.client("") as anybody:
+        other = anybody.enrol(admin.invite_enforcer(site.domain), name="c2", kind="openflow")
+    with service.client(other.token) as stranger, pytest.raises(NotFound):
+        stranger.renew_point_token(site.domain, site.id)
+    with pytest.raises(Forbidden):
+        admin.renew_point_token(site.domain, site.id)

@@ -17,7 +17,17 @@ from orchestrator.wire.firewalls import Plane
 
 READS = ("/check", "/traffic", "/trace", "/blame", "/bisect", "/try", "/test")
 """POSTs that change nothing."""
-OF_ENFORCERS = ("/enrol", "/enrol/switch", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
+OF_ENFORCERS = (
+    "/enrol",
+    "/enrol/switch",
+    "/epoch",
+    "/report",
+    "/counts",
+    "/claim",
+    "/certificate",
+    "/enforcers/{enforcer}/token",
+    "/log",
+)
 """Their own ways of being safe to repeat: a one-time token, a growing number, the numbers of reports of all kinds, the
 key that is to be certified."""
 ROUNDS = ("/heavy",)

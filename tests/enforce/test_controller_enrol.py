@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ class Office:
     def __init__(self, *absences: Exception) -> None:
         self.absences = list(absences)
         self.asked: list[tuple[str, str, str]] = []
+        self.expires: dt.datetime | None = None
 
     def connect(self, url: str, trust: ssl.SSLContext | None) -> Office:
         assert (url, trust) == ("http://service", None)
@@ -43,7 +45,8 @@ class Office:
         self.asked.append((token, name, kind))
         if self.absences:
             raise self.absences.pop(0)
-        return Enrolment(enforcer=3, domain="pop1", token="bearer", epoch=7, name=name, certificate="", authority="")
+        known = {"enforcer": 3, "domain": "pop1", "token": "bearer", "epoch": 7, "name": name, "expires": self.expires}
+        return Enrolment(certificate="", authority="", **known)  # type: ignore[arg-type]
 
 
 def membership(folder: Path, token: str = "once") -> Membership:
@@ -63,6 +66,23 @@ def test_it_enrols_once_in_its_life(tmp_path: Path) -> None:
     assert enrol(office, tmp_path) == ME
     assert enrol(office, tmp_path, token="") == ME
     assert office.asked == [("once", "c1", "openflow")]
+
+
+def test_where_its_token_has_ended_it_enrols_again_with_another_one(tmp_path: Path) -> None:
+    """With the token that was used up it goes on with what it has, for its clock may be wrong."""
+    office = Office()
+    office.expires = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)
+    assert enrol(office, tmp_path) == ME
+    assert enrol(office, tmp_path, token="") == ME
+    office.absences = [Unauthenticated("the token was used")]
+    assert enrol(office, tmp_path) == ME
+    office.absences = [Unreachable("away")]
+    assert enrol(office, tmp_path) == ME
+    assert StateDir(tmp_path).credentials() == ME
+    office.expires = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    assert enrol(office, tmp_path, token="new") == ME
+    assert enrol(office, tmp_path, token="new") == ME
+    assert [token for token, *_ in office.asked] == ["once", "once", "once", "new"]
 
 
 def test_it_waits_for_a_service_that_is_still_away(tmp_path: Path) -> None:

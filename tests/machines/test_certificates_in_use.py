@@ -149,3 +149,9 @@ def test_a_report_that_waited_is_taken_from_a_machine_that_is_known(
     found = machine.enrol(admin.invite_enforcer("pop1"))
     with machine.client() as client:
         client.report("pop1", found.enforcer, points=[])
+
+
+def test_who_has_a_certificate_gets_no_token_beside_it(machine: Machine, admin: Client) -> None:
+    found = machine.enrol(admin.invite_enforcer("pop1"))
+    with machine.client() as client, pytest.raises(Conflict, match="certificate"):
+        client.renew_point_token("pop1", found.enforcer)

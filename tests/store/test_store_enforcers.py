@@ -15,7 +15,9 @@ from store.scenes import populate
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.store import Store
 from orchestrator.store.points.pointrecords import Enrolled, PointReport
-from orchestrator.store.records import HostRecord, Role
+from orchestrator.store.records import Bearing, HostRecord, NewToken, Principal, Role, TokenRecord
+from orchestrator.store.tokens import is_due
+from orchestrator.store.transaction import StoreSettings
 from orchestrator.wire.points import PointState
 
 
@@ -240,3 +242,52 @@ def test_reports_are_valid_from_birth(report: dict[str, object]) -> None:
     values: dict[str, object] = {"host": "h", "generation": 1, "digest": b"", "state": PointState.ENFORCED, **report}
     with pytest.raises(BadInput):
         PointReport(**values)  # type: ignore[arg-type]
+
+
+def renew(store: Store, enrolled: Enrolled, secret: str) -> NewToken:
+    with store.write() as unit:
+        return unit.enforcers.renew_token(enrolled.enforcer.id, unit.tokens.check(secret).token_id)
+
+
+def knows(store: Store, secret: str) -> bool:
+    with store.read() as unit:
+        try:
+            unit.tokens.check(secret)
+        except Unauthenticated:
+            return False
+        return True
+
+
+def test_a_token_of_an_enforcement_point_ends_when_tokens_do(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    enrolled = enrol(store, invite(store, wall))
+    lasts = StoreSettings().token_lasts
+    assert enrolled.ends is not None
+    assert lasts <= enrolled.ends - wall.now < lasts + dt.timedelta(seconds=1)
+    with store.read() as unit:
+        assert unit.tokens.get(unit.tokens.check(enrolled.secret).token_id).expires == enrolled.ends
+    wall.move(days=lasts.days - 1)
+    assert knows(store, enrolled.secret)
+    wall.move(days=1, seconds=1)
+    assert not knows(store, enrolled.secret)
+
+
+def test_a_token_of_an_enforcement_point_is_renewed_with_an_overlap(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    enrolled, other = (enrol(store, invite(store, wall), name) for name in ("c1", "c2"))
+    lost = renew(store, enrolled, enrolled.secret)
+    made = renew(store, enrolled, enrolled.secret)
+    assert [knows(store, each) for each in (enrolled.secret, lost.secret, made.secret)] == [True, False, True]
+    following = renew(store, enrolled, made.secret)
+    assert [knows(store, each) for each in (enrolled.secret, made.secret, following.secret)] == [False, True, True]
+    assert knows(store, other.secret)
+
+
+@pytest.mark.parametrize(("lasts_days", "after_days"), [(365.0, 20.0), (3.0, 2.0)])
+def test_a_token_of_an_enforcement_point_is_due_long_before_its_end(lasts_days: float, after_days: float) -> None:
+    created, lasts, day = dt.datetime(2030, 1, 1, tzinfo=dt.UTC), dt.timedelta(days=lasts_days), dt.timedelta(days=1)
+    bearer = Principal(1, Role.ENFORCER, None, "pop", 1)
+    record = TokenRecord(1, bearer, "", created, created + lasts, Bearing("", None))
+    assert not is_due(record, created + after_days * day - dt.timedelta(seconds=1))
+    assert is_due(record, created + after_days * day)
+    assert is_due(replace(record, expires=None), created), "as one of an older version"

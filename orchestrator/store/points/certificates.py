@@ -76,6 +76,10 @@ class Certificates:
         record = self._read_record(row) if row is not None else None
         return record if record is not None and record.is_valid else None
 
+    def is_of_certificate(self, token: int) -> bool:
+        """Whether a token, by its number, is that of a certificate."""
+        return self._tx.read(select(certificates.c.serial).where(certificates.c.token == token)).first() is not None
+
     def list(self, domain: str | None = None) -> tuple[CertificateRecord, ...]:
         """Certificates by domain, name and time, of one domain or of all."""
         columns = certificates.c

@@ -25,12 +25,12 @@ from orchestrator.store.points.acceptance import Scope, check_epoch, hosts_of, h
 from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.points.reports import Reports
-from orchestrator.store.records import Role
+from orchestrator.store.records import NewToken, Role
 from orchestrator.store.schema.core import domains, enforcers, hosts, invitations, tokens
 from orchestrator.store.schema.identity import enrolment_groups, group_members
 from orchestrator.store.schema.logs import packet_log_feeds
 from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
-from orchestrator.store.tokens import check_expiry
+from orchestrator.store.tokens import Tokens, check_expiry
 from orchestrator.store.transaction import one_line
 from orchestrator.wire.points import Enforcer
 
@@ -317,17 +317,33 @@ class Enforcers(Reports):
             if issued.key != signer.key:
                 raise BadInput("the certificate is for another key", place="csr")
             return Enrolled(self.get(enforcer), "", Certificates(self._tx).keep(issued, enforcer))
+        made = self._add_token(enforcer, name)
+        return Enrolled(self.get(enforcer), made.secret, ends=made.record.expires)
+
+    def _add_token(self, enforcer: int, name: str) -> NewToken:
+        """Make a bearer token of an enforcement point, which lasts as long as tokens may."""
         bearer = new_secret()
-        self._tx.write(
-            insert(tokens).values(
-                digest=digest_of(bearer),
-                role=Role.ENFORCER.value,
-                enforcer=enforcer,
-                description=f"enforcer {name}",
-                created=self._tx.micros,
-            )
+        new = insert(tokens).values(
+            digest=digest_of(bearer),
+            role=Role.ENFORCER.value,
+            enforcer=enforcer,
+            description=f"enforcer {name}",
+            created=self._tx.micros,
+            expires=to_micros(self._tx.now + self._tx.settings.token_lasts),
         )
-        return Enrolled(self.get(enforcer), bearer)
+        return NewToken(bearer, Tokens(self._tx).get(self._tx.write(new.returning(tokens.c.id)).scalar_one()))
+
+    def renew_token(self, enforcer: int, shown: int) -> NewToken:
+        """Make a further bearer token of an enforcement point.
+
+        The one that it shows stays valid until it ends or is laid down; all others are revoked. Raises Conflict for one
+        that is known by a certificate, NotFound.
+        """
+        if Certificates(self._tx).is_of_certificate(shown):
+            raise Conflict("you are known by a certificate: renew that", place="token")
+        made = self._add_token(enforcer, self._row(enforcer).name)
+        Certificates(self._tx).revoke_others(enforcer, [shown, made.record.id])
+        return made
 
     def _raise_epoch(self, domain: str) -> int:
         rise = update(domains).where(domains.c.id == domain).values(epoch=domains.c.epoch + 1)

@@ -44,6 +44,8 @@ class Enrolled:
     enforcer: Enforcer
     secret: str
     certificate: CertificateRecord | None = None
+    ends: dt.datetime | None = None
+    """When the bearer token ends."""
 
 
 @dataclass(frozen=True, slots=True)
