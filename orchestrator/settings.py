@@ -7,7 +7,6 @@ is not one of them is refused in the file, so that a misspelt setting does not s
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,6 +16,7 @@ from types import MappingProxyType
 import yaml
 
 from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.identity.loopback import is_loopback
 
 PREFIX = "ACLFLOW_"
 CONFIG = "ACLFLOW_CONFIG"
@@ -71,9 +71,11 @@ class Settings:
     """A certificate of somebody else's authority, for the service to show instead of one of its own; with its key."""
     tls_key: Path | None = None
     plain_http: bool = False
-    """Speak HTTP without TLS although the address is not of the loopback: tokens can then be read on the way."""
+    """Speak HTTP without TLS although the address is not of the loopback: tokens can then be read on the way. It holds
+    for where the service listens, and for `url`, where clients and enforcement points find it."""
     token_days: float = 365.0
-    """How many days a token is good for at most, and where nothing is said. Certificates have a time of their own."""
+    """How many days a token is good for at most, and where nothing is said; enforcement points replace theirs in time.
+    Certificates have a time of their own."""
     backup_recipients: str = ""
     """Who can open backups besides those named on the command line, as ``age1...`` with commas between."""
     body_limit_bytes: int = 64 << 20
@@ -139,10 +141,11 @@ class Settings:
     machine_variables: Path | None = None
     """A YAML file with variables of the roles for every machine (`aclflow_wheel` is needed)."""
     certificate_look_s: float = 60.0
-    """How often an enforcement point looks whether its certificate is due, and asks which authorities the service
-    believes: a roll-over of the authority wants this long between its steps."""
+    """How often an enforcement point looks whether its certificate or its token is due, and asks which authorities the
+    service believes: a roll-over of the authority wants this long between its steps."""
     certificate_overlap_s: float = 120.0
-    """How long after a renewal an enforcement point's old certificate stays valid: longer than `watch_limit_s`."""
+    """How long after a renewal an enforcement point's old certificate or token stays valid: longer than
+    `watch_limit_s`."""
     token: str = field(default="", repr=False)
     """What clients show as X-Auth-Token."""
     log_format: str = "console"
@@ -185,14 +188,6 @@ class Settings:
     def tells_secrets(self) -> bool:
         """Return whether the service would speak clear HTTP over a network, without being told to."""
         return not (self.speaks_tls or self.plain_http or is_loopback(self.listen_host))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether what is sent to an address stays on this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read_yes_or_no(text: str) -> bool:

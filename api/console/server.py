@@ -23,6 +23,7 @@ from api.console import pages, signing
 from api.console.guards import Departures, Headers, Origins, SignedIn
 from api.console.sessions import Sessions
 from api.guests import GUEST_LOOP, Door, Guest, limit_guests
+from orchestrator.client.connections import split_url
 from orchestrator.errors import Missing
 from orchestrator.interpreter import collect_seldom
 
@@ -41,11 +42,14 @@ class ConsoleSettings:
     authority: Path | None = None
     clusters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Where the members of a domain's firewall cluster tell of themselves, as ADDRESS:PORT."""
+    plain_http: bool = False
+    """Whether `url` may be without TLS and lead off this machine."""
 
 
 def build(settings: ConsoleSettings) -> FastAPI:
-    """The console as an application."""
-    sessions = Sessions(settings.url, settings.authority)
+    """The console as an application. Raises BadInput for a service's address that is not to be spoken to."""
+    split_url(settings.url, plain_http=settings.plain_http)
+    sessions = Sessions(settings.url, settings.authority, plain_http=settings.plain_http)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

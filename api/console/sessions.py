@@ -113,8 +113,16 @@ class Session:
 class Sessions:
     """Every session of this process, by the browser's secret. Safe between threads."""
 
-    def __init__(self, url: str, authority: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        authority: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        plain_http: bool = False,
+    ) -> None:
         self._url = url
+        self._plain_http = plain_http
         self._authority = authority
         self._clock = clock
         self._lock = threading.Lock()
@@ -127,7 +135,9 @@ class Sessions:
 
         Raises Unauthenticated, Unreachable.
         """
-        client = Client(self._url, token.strip(), authority=self._authority, timeout_s=10.0)
+        client = Client(
+            self._url, token.strip(), authority=self._authority, timeout_s=10.0, plain_http=self._plain_http
+        )
         try:
             who = client.own_token()
         except BaseException:

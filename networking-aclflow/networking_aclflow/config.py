@@ -8,6 +8,7 @@ OPTIONS = (
     cfg.StrOpt("url", required=True, help="where aclflow's service is, such as https://192.0.2.1:8443"),
     cfg.StrOpt("token_file", required=True, help="a file with a token of an administrator"),
     cfg.StrOpt("authority", help="the certificate (PEM) that signs the service's; default: what the machine believes"),
+    cfg.BoolOpt("plain_http", default=False, help="speak HTTP without TLS to another machine; tokens can then be read"),
     cfg.StrOpt("domain", required=True, help="the security domain whose hosts the compute hosts are"),
     cfg.ListOpt("physical_networks", default=["aclflow"], help="the physical networks that are this driver's"),
     cfg.StrOpt("address_scope", help="the address scope of these networks' subnets; default: any, and all are one"),

@@ -66,7 +66,7 @@ class AclflowMechanismDriver(api.MechanismDriver):
 
     def _service(self) -> Service:
         found = self._settings
-        return Service(found.url, found.token_file, found.authority, found.request_timeout)
+        return Service(found.url, found.token_file, found.authority, found.request_timeout, plain_http=found.plain_http)
 
     # -------------------------------------------------------------------------------------------------------- subnets
 

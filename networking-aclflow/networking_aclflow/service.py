@@ -5,11 +5,12 @@ Every change names the version that it is made upon (If-Match), so one made upon
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import requests
 from oslo_log import log
@@ -50,7 +51,14 @@ class Endpoint:
 class Service:
     """A caller of the service. Not for several threads at a time."""
 
-    def __init__(self, url: str, token_file: str, authority: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, token_file: str, authority: str | None, timeout_s: float, *, plain_http: bool = False
+    ) -> None:
+        if not (plain_http or is_private(url)):
+            raise ValueError(
+                f"at '{url}' the token could be read on the way: give url with https://, or, where nobody else can, "
+                "set plain_http in the section aclflow"
+            )
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
         self._timeout_s = timeout_s
@@ -169,6 +177,17 @@ class Service:
         if answer.status_code >= 400:
             raise Refused(f"{method} {path}: {_said(answer)}")
         return answer
+
+
+def is_private(url: str) -> bool:
+    """Whether nobody reads what is sent to an address: TLS, or this machine itself."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False
 
 
 class KnownHosts:

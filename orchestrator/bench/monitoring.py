@@ -50,7 +50,11 @@ def run(*, quick: bool, progress: Progress) -> Results:
         steps.next("service and access list")
         plane = ControlPlane(lab)
         plane.start_service()
-        with plane.client() as admin, Client(plane.url, _enrol(lab, admin)) as enforcer, channels(lab) as connected:
+        with (
+            plane.client() as admin,
+            Client(plane.url, _enrol(lab, admin), plain_http=True) as enforcer,
+            channels(lab) as connected,
+        ):
             steps.next("switches")
             (number,) = (each.id for each in admin.enforcers(lab.spec.domain))
             epoch = enforcer.new_epoch(lab.spec.domain, number)

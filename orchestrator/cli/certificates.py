@@ -138,7 +138,8 @@ def authority(
     settings = load()
     address = url or settings.url
     trust = bare_context() if fingerprint is not None else None
-    with Client(address, trust=trust, authority=None if trust else settings.authority) as client:
+    believed = None if trust else settings.authority
+    with Client(address, trust=trust, authority=believed, plain_http=settings.plain_http) as client:
         pem = client.authority()
     found = fingerprint_of(parsed_certificate(pem.encode(), "authority")).hex()
     if fingerprint is not None and found != fingerprint.replace(":", "").lower():
@@ -193,7 +194,7 @@ def enrol(
     """
     settings = load()
     token = enrolment_token(settings, enrol_file)
-    with Client(url or settings.url, authority=settings.authority) as client:
+    with Client(url or settings.url, authority=settings.authority, plain_http=settings.plain_http) as client:
         made = client.enrol_switch(token, name=name, csr=_read_request(csr))
     _write_text(made.certificate, out)
 

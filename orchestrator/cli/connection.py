@@ -40,7 +40,13 @@ def service(url: str | None) -> Iterator[Client]:
         )
     from orchestrator.client import Client  # noqa: PLC0415 - a check of a file asks no service
 
-    with Client(settings.url, settings.token, authority=settings.authority, patience_s=_PATIENCE_S) as client:
+    with Client(
+        settings.url,
+        settings.token,
+        authority=settings.authority,
+        patience_s=_PATIENCE_S,
+        plain_http=settings.plain_http,
+    ) as client:
         yield client
 
 

@@ -12,8 +12,9 @@ from orchestrator.cli.options import Url, taking
 from orchestrator.cli.terminal import remark
 from orchestrator.errors import BadInput
 from orchestrator.extras import needs_extra
+from orchestrator.identity.loopback import is_loopback
 from orchestrator.identity.trust import server_context
-from orchestrator.settings import is_loopback, load
+from orchestrator.settings import load
 from orchestrator.statesync.status import read_place
 
 
@@ -56,7 +57,8 @@ def console(
     settings, clusters = load(), _clusters(cluster or [])
     shown = None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key)
     remark(f"the console is at {'https' if shown else 'http'}://{host}:{port}/")
-    serve(ConsoleSettings(host, port, url or settings.url, settings.authority, clusters), shown)
+    wanted = ConsoleSettings(host, port, url or settings.url, settings.authority, clusters, settings.plain_http)
+    serve(wanted, shown)
 
 
 def _clusters(members: Sequence[str]) -> Mapping[str, Sequence[str]]:

@@ -33,6 +33,12 @@ class Context:
     url: str
     token: str
     authority: str | None = None
+    plain_http: bool = False
+    """Whether the URL may be without TLS and lead off this machine."""
+
+    def to_json(self) -> dict[str, object]:
+        """As the file has it; versions before this one do not know `plain_http`."""
+        return {name: value for name, value in asdict(self).items() if name != "plain_http" or value}
 
     def __repr__(self) -> str:
         return f"Context(url={self.url!r})"
@@ -69,7 +75,7 @@ class Contexts:
     def save(self) -> None:
         """Write the file, whole or not at all, readable by its owner only. Raises Missing."""
         path = contexts_file()
-        document = {"current": self.current, "contexts": {name: asdict(each) for name, each in self.named.items()}}
+        document = {"current": self.current, "contexts": {name: each.to_json() for name, each in self.named.items()}}
         fresh = path.with_suffix(f".{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,7 +117,8 @@ def context_of_cloud() -> tuple[str, Context] | None:
             found = yaml.safe_load(file)["clouds"].get(cloud, {}).get("aclflow")
         if found is None:
             return None
-        context = Context(**{name: str(value) for name, value in found.items()})
+        plain_http = found.pop("plain_http", False) is True
+        context = Context(**{name: str(value) for name, value in found.items()}, plain_http=plain_http)
     except OSError as error:
         raise Missing(f"it cannot be read: {error.strerror}", place=str(path)) from None
     except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
@@ -162,4 +169,5 @@ def with_context(settings: Settings, url: str | None) -> Settings:
     if stated is not None and stated.rstrip("/") != context.url.rstrip("/"):
         raise BadInput(f"{stated} is not the service of context '{name}', whose token is not sent there", place="--url")
     authority = Path(context.authority) if context.authority else settings.authority
-    return replace(settings, url=context.url, token=context.token, authority=authority)
+    plain_http = settings.plain_http or context.plain_http
+    return replace(settings, url=context.url, token=context.token, authority=authority, plain_http=plain_http)

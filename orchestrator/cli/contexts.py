@@ -17,6 +17,7 @@ from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
 from orchestrator.errors import BadInput, Conflict, Missing, NotFound
+from orchestrator.identity.loopback import is_loopback
 from orchestrator.policy.model.givennames import check_name
 
 ContextName = Annotated[str, typer.Argument(metavar="CONTEXT", help="Its name.", autocompletion=complete.contexts)]
@@ -35,6 +36,9 @@ def add(
     token_file: Annotated[
         str | None, typer.Option("--token-file", help="A file with the token; - is standard input. Else you are asked.")
     ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Speak HTTP in clear to an address that others reach.")
+    ] = False,
     use: Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")] = True,
 ) -> None:
     """Store a service with its token under a name, and use it.
@@ -45,13 +49,15 @@ def add(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
         raise BadInput(f"'{url}' is not a URL such as https://aclflow.example:8420", place="--url")
+    if parts.scheme == "http" and not (plain_http or is_loopback(parts.hostname)):
+        raise BadInput(f"at '{url}' tokens could be read on the way: give https://, or say --plain-http", place="--url")
     contexts = Contexts.load()
     if name in contexts.named:
         raise Conflict(f"there is a context '{name}' already: delete it first")
     if authority is not None and not authority.is_file():
         raise Missing(f"{authority} is no file", place="--authority")
     held = None if authority is None else str(authority.resolve())
-    made = Context(url, _token(token_file), held)
+    made = Context(url, _token(token_file), held, plain_http)
     Contexts({**contexts.named, name: made}, name if use else contexts.current).save()
     say(f"context {name} is {url}" + (", in use" if use else ""))
 

@@ -19,9 +19,10 @@ from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
+from orchestrator.identity.loopback import is_loopback
 from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.logs import configure_logging
-from orchestrator.settings import is_loopback, load
+from orchestrator.settings import load
 
 
 class SwitchTier(enum.Enum):

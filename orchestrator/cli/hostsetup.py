@@ -125,7 +125,11 @@ def enrol(
     settings = load()
     wanted = SwitchCertificate(domain, host, folder)
     token = enrolment_token(settings, enrol_file)
-    made = wanted.obtain(url or settings.url, token, settings.authority, _connect_service, dt.datetime.now(dt.UTC))
+
+    def connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
+        return Client(url, trust=trust, plain_http=settings.plain_http)
+
+    made = wanted.obtain(url or settings.url, token, settings.authority, connect_service, dt.datetime.now(dt.UTC))
     say(f"{wanted.file}: {'a new certificate' if made else 'holds'}, for the host {host} of {domain}")
 
 
@@ -142,10 +146,6 @@ def release(
     It forwards nothing from then on.
     """
     _say_change(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
-
-
-def _connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
-    return Client(url, trust=trust)
 
 
 def _say_change(done: Change, *, check: bool, as_json: bool, **more: str) -> None:

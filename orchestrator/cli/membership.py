@@ -29,6 +29,7 @@ def membership(settings: Settings, name: str | None, url: str | None, enrol_file
         name=name or socket.gethostname(),
         token=enrolment_token(settings, enrol_file),
         authority=settings.authority,
+        plain_http=settings.plain_http,
         certificate_look_s=settings.certificate_look_s,
         certificate_overlap_s=settings.certificate_overlap_s,
     )

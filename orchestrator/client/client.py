@@ -71,6 +71,7 @@ class Client(
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
     believes anyhow; `trust` says instead whom to believe and what certificate to show; `connections` replaces the
     network in tests. `patience_s` is how long requests are sent again that the service refuses as Busy or TooOften.
+    `plain_http` permits an address without TLS that leads off this machine; else it is refused (BadInput).
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class Client(
         trust: ssl.SSLContext | None = None,
         connections: Connections | None = None,
         patience_s: float = 0.0,
+        plain_http: bool = False,
     ) -> None:
-        self._service = Transport(url, token, timeout_s, connections, trust or trust_of(authority), patience_s)
+        believed = trust or trust_of(authority)
+        self._service = Transport(url, token, timeout_s, connections, believed, patience_s, plain_http=plain_http)
 
     def __enter__(self) -> Self:
         return self

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from orchestrator.client.answering import Answering
 from orchestrator.errors import BadInput
+from orchestrator.identity.loopback import is_loopback
 from orchestrator.identity.trust import client_context
 
 BROKEN = (OSError, HTTPException)
@@ -69,19 +70,14 @@ class Connections:
 
     Safe to share between threads.
 
-    Raises BadInput for what is no address. All that ask raise one of `BROKEN`, and BadInput for a request that cannot
-    be put into words.
+    Raises BadInput as `split_url`. All that ask raise one of `BROKEN`, and BadInput for a request that cannot be put
+    into words.
     """
 
-    def __init__(self, url: str, trust: ssl.SSLContext | None = None) -> None:
-        try:
-            parts = urlsplit(url)
-            self._port = parts.port
-        except ValueError as error:
-            raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"'{url}' is not the URL of a service: it begins with http:// or https:// and names a host")
-        self._host = parts.hostname
+    def __init__(self, url: str, trust: ssl.SSLContext | None = None, *, plain_http: bool = False) -> None:
+        parts = split_url(url, plain_http=plain_http)
+        self._port = parts.port
+        self._host = parts.hostname or ""
         self._prefix = parts.path.rstrip("/")
         self._trust = (trust or client_context(None)) if parts.scheme == "https" else None
         self.idle: deque[_Connection] = deque(maxlen=_MOST_IDLE)
@@ -154,6 +150,28 @@ class Connections:
         if self._trust is None:
             return _Plain(self._host, self._port, timeout=timeout_s)
         return _Tls(self._host, self._port, timeout=timeout_s, context=self._trust)
+
+
+def split_url(url: str, *, plain_http: bool) -> SplitResult:
+    """Return the parts of a service's address.
+
+    Raises BadInput for what is none, and for one without TLS that leads off this machine, unless `plain_http` permits
+    it: who is asked there is sent a token.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"'{url}' is not the URL of a service: it begins with http:// or https:// and names a host")
+    if parts.scheme == "http" and not (plain_http or is_loopback(parts.hostname)):
+        raise BadInput(
+            f"at '{url}' tokens could be read on the way: give an address with https://, or, where nobody else can, "
+            "say plain_http (ACLFLOW_PLAIN_HTTP=yes)",
+            place="url",
+        )
+    return parts
 
 
 class _Connection(HTTPConnection):

@@ -54,12 +54,14 @@ class Transport:
         inner: Connections | None = None,
         trust: ssl.SSLContext | None = None,
         patience_s: float = 0.0,
+        *,
+        plain_http: bool = False,
     ) -> None:
         self._patience_s = patience_s
         self._headers = {"User-Agent": "aclflow", "Accept": "application/json"}
         if token:
             self._headers["X-Auth-Token"] = token
-        self._http = inner or Connections(url, trust)
+        self._http = inner or Connections(url, trust, plain_http=plain_http)
         self._is_certified = trust is not None
         self._url = url
         self._timeout_s = timeout_s

@@ -50,6 +50,8 @@ class Membership:
     patience: Patience = field(default_factory=Patience)
     certificate_look_s: float = 60.0
     """How often we look whether our certificate is due, and ask which authorities the service believes."""
+    plain_http: bool = False
+    """Whether `url` may be without TLS and lead off this machine."""
     certificate_overlap_s: float = LAID_DOWN_AFTER_S
     """How long after a renewal the old certificate goes."""
 
@@ -187,14 +189,16 @@ def obtain_admission(membership: Membership, kind: str, state: StateDir, stoppin
     """
 
     def connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
-        return Client(url, trust=trust)
+        return Client(url, trust=trust, plain_http=membership.plain_http)
 
     credentials = obtain_credentials(membership, kind, state, connect_service, stopping)
     if credentials is None:
         return None
     identity = Identity(state)
     if not identity.exists:
-        service = Client(membership.url, credentials.token, authority=membership.authority)
+        service = Client(
+            membership.url, credentials.token, authority=membership.authority, plain_http=membership.plain_http
+        )
         return Admission(credentials, service, identity, membership, None)
     trust = identity.trust(membership.authority)
     return Admission(credentials, Client(membership.url, trust=trust), identity, membership, trust)

@@ -69,7 +69,7 @@ def up(
             interrupts.ignore()
             pop.down(layout)
             raise
-    believed = f", authority {plane.authority}" if plane.authority is not None else ""
+    believed = f", authority {plane.authority}" if plane.authority is not None else ", with ACLFLOW_PLAIN_HTTP=yes"
     console.print(f"API {plane.url}, token {plane.token}{believed}", soft_wrap=True)
 
 

@@ -125,7 +125,7 @@ def run(layout: Layout, scene: Scene, screen: Screen, *, once: bool) -> bool:
 def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Report:
     """Carry out a scene's trials, and read the counters before and after."""
     policy = policy_of(scene.spec, scene.acls)
-    with closing(Transport(plane.url, plane.token, 10.0, None)) as service:
+    with closing(Transport(plane.url, plane.token, 10.0, plain_http=True)) as service:
         before = counters.read(service, counters.lines_of(policy))
         screen.step("real packets")
         made = scene.act(lab, policy)

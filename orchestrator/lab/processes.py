@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from orchestrator.errors import Missing, Unreachable
 from orchestrator.lab import namespaces
@@ -22,6 +23,7 @@ from orchestrator.lab.layout import MARK
 
 FIRST = -15
 """The priority of what goes before all others, as the kernel counts them."""
+_PLAIN_HTTP = MappingProxyType({"ACLFLOW_PLAIN_HTTP": "yes"})
 _ENDED = frozenset("ZX")
 """State letters in /proc of a process that runs no more."""
 
@@ -49,11 +51,11 @@ def spawn(
 
     Its input is `stdin`, or empty.
 
-    Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`. Raises Missing where the
-    program is not installed.
+    Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`; it may speak plain HTTP, between
+    namespaces of one machine. Raises Missing where the program is not installed.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
-    environment = {**inherited, **(settings or {}), MARK: str(mark)}
+    environment = {**inherited, **_PLAIN_HTTP, **(settings or {}), MARK: str(mark)}
     nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     files = [
         nothing if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),

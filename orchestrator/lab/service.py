@@ -122,7 +122,7 @@ class ControlPlane:
 
     def client(self) -> Client:
         """An administrator's client; close it when done."""
-        return Client(self.url, self.token, authority=self.authority)
+        return Client(self.url, self.token, authority=self.authority, plain_http=True)
 
     @property
     def authority(self) -> Path | None:
@@ -182,7 +182,7 @@ class ControlPlane:
             "ACLFLOW_STATE_DIR": str(self._service_dir),
             "ACLFLOW_LISTEN_HOST": parts.hostname or "",
             "ACLFLOW_LISTEN_PORT": str(parts.port),
-            "ACLFLOW_TLS" if self._tls else "ACLFLOW_PLAIN_HTTP": "yes",  # the address is of this machine alone
+            **({"ACLFLOW_TLS": "yes"} if self._tls else {}),
             "ACLFLOW_URL": self.url,
             "ACLFLOW_DATABASE_URL": self._around.database_url,
             **self._cloud_settings(),

@@ -53,7 +53,7 @@ class Somebody(Connections):
     """Answers everything alike."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__("http://service")
+        super().__init__("http://service", plain_http=True)
         self.answer = answer
 
     def ask(self, *_: object, **__: object) -> Answer:
@@ -64,7 +64,7 @@ class Refusing(Connections):
     """Answers requests with refusals, one after the other, and then with the tenants."""
 
     def __init__(self, *refusals: Answer) -> None:
-        super().__init__("http://service")
+        super().__init__("http://service", plain_http=True)
         self.refusals = list(refusals)
         self.asked = 0
 

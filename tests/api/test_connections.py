@@ -252,6 +252,21 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         Connections(url)
 
 
+@pytest.mark.parametrize("url", ["http://192.0.2.1:8420", "http://aclflow.example", "http://[2001:db8::1]:8420/base"])
+def test_tokens_are_not_sent_in_clear_off_this_machine_unless_told_to(url: str) -> None:
+    with pytest.raises(BadInput, match="ACLFLOW_PLAIN_HTTP=yes") as refused:
+        Connections(url)
+    assert f"'{url}'" in refused.value.reason
+    assert "https://" in refused.value.reason
+    Connections(url, plain_http=True)
+    Connections(url.replace("http://", "https://"))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8420", "http://localhost", "http://[::1]:8420"])
+def test_what_stays_on_this_machine_needs_no_tls(url: str) -> None:
+    Connections(url)
+
+
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX-Other: b", "/\u00e9"])
 def test_what_no_address_can_hold_is_refused_before_anything_is_sent(target: str) -> None:
     with peer() as (_, connections), pytest.raises(BadInput, match="cannot be sent"):

@@ -172,6 +172,22 @@ def test_a_console_does_not_speak_in_clear_over_a_network_unless_told_to(said: t
     assert (refused.code, place in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("agent", "--driver", "nftables"),
+        ("controller",),
+        ("console",),
+        ("certificates", "authority"),
+    ],
+)
+def test_nobody_asks_a_service_in_clear_over_a_network_unless_told_to(tmp_path: Path, words: tuple[str, ...]) -> None:
+    far = "http://192.0.2.1:8420"
+    own = {"ACLFLOW_STATE_DIR": str(tmp_path), "ACLFLOW_URL": far, "ACLFLOW_TOKEN": "aclflow_x"}
+    refused = aclflow(*words, environment=own)
+    assert (refused.code, "ACLFLOW_PLAIN_HTTP=yes" in refused.err, far in refused.err) == (2, True, True), refused
+
+
 def test_a_token_file_that_is_not_there_is_no_token(tmp_path: Path) -> None:
     """It is removed once a machine has enrolled, and then is not needed."""
     here = {"ACLFLOW_STATE_DIR": str(tmp_path / "state")}

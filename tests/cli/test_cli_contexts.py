@@ -71,17 +71,37 @@ def test_a_token_is_sent_to_its_own_service_only(home: Run, service: Served) -> 
     assert home("tenant", "list", **elsewhere).code == 3, "the environment goes before the context"
 
 
+def test_a_service_is_not_spoken_to_in_clear_over_a_network_unless_told_to(home: Run) -> None:
+    far = "http://192.0.2.1:8420"
+    words = ("context", "add", "far", "--url", far, "--token-file", "-")
+    refused = home(*words, stdin="x")
+    assert (refused.code, "--plain-http" in refused.err, far in refused.err) == (2, True, True)
+    asked = home("tenant", "list", ACLFLOW_URL=far, ACLFLOW_TOKEN="x")
+    assert (asked.code, "ACLFLOW_PLAIN_HTTP=yes" in asked.err, far in asked.err) == (2, True, True)
+    assert home(*words, "--plain-http", stdin="x").code == 0
+    file: Path = home.file  # type: ignore[attr-defined]
+    kept = json.loads(file.read_text())
+    assert kept["contexts"]["far"]["plain_http"] is True
+    assert home("context", "add", "near", "--url", "http://127.0.0.1:1", "--token-file", "-", stdin="x").code == 0
+    kept = json.loads(file.read_text())
+    assert "plain_http" not in kept["contexts"]["near"], "older versions read such a file"
+    del kept["contexts"]["far"]["plain_http"]
+    file.write_text(json.dumps(kept))
+    before = home("tenant", "list", ACLFLOW_CONTEXT="far")
+    assert (before.code, "ACLFLOW_PLAIN_HTTP=yes" in before.err) == (2, True), "as an older version has added it"
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "said"),
     [
-        (("a b", "--url", "http://h", "--token-file", "-"), "t", "CONTEXT"),
-        (("x" * 10_000, "--url", "http://h", "--token-file", "-"), "t", "CONTEXT"),
+        (("a b", "--url", "https://h", "--token-file", "-"), "t", "CONTEXT"),
+        (("x" * 10_000, "--url", "https://h", "--token-file", "-"), "t", "CONTEXT"),
         (("a", "--url", "ftp://h", "--token-file", "-"), "t", "--url"),
-        (("a", "--url", "http://h\a", "--token-file", "-"), "t", "--url"),
-        (("a", "--url", "http://h", "--token-file", "-"), "", "--token-file"),
-        (("a", "--url", "http://h", "--token-file", "-"), "two words", "--token-file"),
-        (("a", "--url", "http://h", "--token-file", "-"), "שלום", "--token-file"),
-        (("a", "--url", "http://h"), "t", "--token-file"),
+        (("a", "--url", "https://h\a", "--token-file", "-"), "t", "--url"),
+        (("a", "--url", "https://h", "--token-file", "-"), "", "--token-file"),
+        (("a", "--url", "https://h", "--token-file", "-"), "two words", "--token-file"),
+        (("a", "--url", "https://h", "--token-file", "-"), "שלום", "--token-file"),
+        (("a", "--url", "https://h"), "t", "--token-file"),
     ],
 )
 def test_a_context_that_cannot_work_is_refused(home: Run, words: tuple[str, ...], stdin: str, said: str) -> None:
@@ -101,7 +121,7 @@ def test_a_file_that_is_none_is_told(home: Run, content: bytes) -> None:
 
 
 def test_a_file_that_others_read_is_refused(home: Run) -> None:
-    home("context", "add", "a", "--url", "http://h", "--token-file", "-", stdin="t")
+    home("context", "add", "a", "--url", "https://h", "--token-file", "-", stdin="t")
     file: Path = home.file  # type: ignore[attr-defined]
     file.chmod(0o640)
     ended = home("tenant", "list")

@@ -301,6 +301,19 @@ def test_the_inventory_knows_every_machine(service: Served, admin: Client, tmp_p
     assert "401" in ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path).stderr
 
 
+def test_a_token_is_not_sent_in_clear_off_this_machine_unless_told_to(service: Served, tmp_path: Path) -> None:
+    far = {"url": "http://192.0.2.1:8420", "timeout": 1, "name": "pop-9"}
+    refused, allowed = Modules(service, tmp_path).run(
+        ("aclflow_domain", far), ("aclflow_domain", {**far, "plain_http": True})
+    )
+    assert "plain_http" in str(refused["msg"])
+    assert "http://192.0.2.1:8420" in str(refused["msg"])
+    assert "does not answer" in str(allowed["msg"])
+    file = tmp_path / "pop.aclflow.yml"
+    file.write_text(yaml.safe_dump({"plugin": "aclflow.cloud.aclflow", "url": far["url"], "token": "x"}))
+    assert "plain_http" in ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path).stderr
+
+
 class _Cloud(BaseHTTPRequestHandler):
     """As much of Keystone and Nova as an inventory asks: a token, then servers, one a page."""
 

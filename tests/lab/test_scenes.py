@@ -89,7 +89,7 @@ def counted(target: str) -> dict[str, object]:
 
 
 def test_counters_of_rules_return_traffic_and_defaults_are_read() -> None:
-    service = Transport("http://service", "", 1.0, Counting("http://service"))
+    service = Transport("http://service", "", 1.0, Counting("http://service", plain_http=True))
     shop, ingress, egress = TenantId("shop"), Direction.INGRESS, Direction.EGRESS
     expected = {
         Line(shop, ingress, RuleId("shop-rule")): 10,

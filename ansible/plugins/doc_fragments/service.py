@@ -22,6 +22,12 @@ options:
   authority:
     description: The certificate (PEM) that the service's must be signed by; by default one that the machine believes.
     type: path
+  plain_http:
+    description:
+      - Whether O(url) may begin with C(http://) and lead off the machine that runs the module. The token can then be
+        read on the way.
+    type: bool
+    default: false
   timeout:
     description: How long a request may take, in seconds.
     type: int

@@ -29,6 +29,12 @@ options:
     description: The certificate (PEM) that the service's must be signed by.
     type: path
     env: [{name: ACLFLOW_AUTHORITY}]
+  plain_http:
+    description:
+      - Whether O(url) may begin with C(http://) and lead off this machine. The token can then be read on the way.
+    type: bool
+    default: false
+    env: [{name: ACLFLOW_PLAIN_HTTP}]
   domains:
     description: Only these domains; all by default.
     type: list
@@ -67,6 +73,7 @@ from urllib.error import HTTPError, URLError
 
 from ansible.errors import AnsibleParserError
 from ansible.module_utils.urls import open_url
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import refusal_in_clear
 
 from ansible.plugins.inventory import BaseInventoryPlugin
 
@@ -84,6 +91,9 @@ class InventoryModule(BaseInventoryPlugin):
         """Read the machines. Fails with what to change where a service does not answer."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
+        refusal = refusal_in_clear(self.get_option("url"), self.get_option("plain_http"))
+        if refusal is not None:
+            raise AnsibleParserError(refusal)
         addresses = dict(self._servers(), **self.get_option("addresses"))
         for group in ("hosts", "firewalls"):
             self.inventory.add_group(group)

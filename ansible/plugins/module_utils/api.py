@@ -11,7 +11,7 @@ import ipaddress
 import json
 import time
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from ansible.module_utils.urls import open_url
 
@@ -19,6 +19,7 @@ ARGUMENTS = {
     "url": {"type": "str", "required": True},
     "token": {"type": "str", "required": True, "no_log": True},
     "authority": {"type": "path"},
+    "plain_http": {"type": "bool", "default": False},
     "timeout": {"type": "int", "default": 30},
 }
 
@@ -46,12 +47,31 @@ def path(*parts):
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
+def refusal_in_clear(url, plain_http):
+    """Why a token is not sent to an address; None where it may be: TLS, this machine, or told to."""
+    parts = urlsplit(url)
+    if plain_http or parts.scheme != "http" or parts.hostname == "localhost":
+        return None
+    try:
+        if ipaddress.ip_address(parts.hostname or "").is_loopback:
+            return None
+    except ValueError:
+        pass
+    return (
+        f"at '{url}' the token could be read on the way: give an address with https://, or, where nobody else can, say "
+        "plain_http"
+    )
+
+
 class Api:
     """One service, asked as one caller."""
 
     def __init__(self, module):
         self._module = module
         parameters = module.params
+        refusal = refusal_in_clear(parameters["url"], parameters["plain_http"])
+        if refusal is not None:
+            raise Problem(0, refusal)
         self._url = parameters["url"].rstrip("/")
         self._headers = {"X-Auth-Token": parameters["token"], "Accept": "application/json"}
         self._authority = parameters["authority"] or None

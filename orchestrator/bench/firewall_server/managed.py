@@ -53,7 +53,7 @@ class Managed:
 
     def client(self) -> Client:
         """An administrator's client; close it when done."""
-        return Client(self.url, self.token)
+        return Client(self.url, self.token, plain_http=True)
 
     def start_service(self, settings: Mapping[str, str]) -> None:
         """Start the service (again), and wait until it is ready. Raises Unreachable."""
@@ -61,7 +61,6 @@ class Managed:
             "ACLFLOW_STATE_DIR": str(self.place.run_dir / "service"),
             "ACLFLOW_LISTEN_HOST": self.url.split("//")[1].partition(":")[0],
             "ACLFLOW_LISTEN_PORT": str(_PORT),
-            "ACLFLOW_PLAIN_HTTP": "yes",  # the addresses are of this machine alone
         }
         self._spawn_program("service", ["serve"], {**own, **settings})
         until = time.monotonic() + _PATIENCE_S

@@ -148,7 +148,9 @@ class Story:
         self._ledger = ledger
         self._prober = prober
         self._client = client
-        self._writer = Writer(lambda: Client(stage.url(), stage.plane.token), world, ledger, wishes.gives_up)
+        self._writer = Writer(
+            lambda: Client(stage.url(), stage.plane.token, plain_http=True), world, ledger, wishes.gives_up
+        )
         self._receivers = {kind.number: kind.receiver for kind in world.kinds}
 
     def tell(self, told: Told) -> Report:

@@ -341,7 +341,7 @@ class Enforcers(Reports):
         """
         if Certificates(self._tx).is_of_certificate(shown):
             raise Conflict("you are known by a certificate: renew that", place="token")
-        made = self._add_token(enforcer, self._row(enforcer).name)
+        made = self._add_token(enforcer, self._read_row(enforcer).name)
         Certificates(self._tx).revoke_others(enforcer, [shown, made.record.id])
         return made
 
