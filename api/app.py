@@ -140,6 +140,7 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
         limit_bytes=services.body_limit_bytes,
         sender=sender_of,
         refuse=lambda reason: problems.problem(TooLarge(reason)),
+        pace=services.pace,
     )
     app.add_middleware(Refused, refusals=services.refusals)
     app.add_middleware(waiting.Waiting, services=services)

@@ -24,9 +24,8 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 
-from api.bodies import PRINCIPAL
+from api.bodies import PRINCIPAL, address_of
 from api.context import NamePath, Services, ServicesDep
-from api.limits import address_of
 from orchestrator import stages
 from orchestrator.errors import BadInput, Forbidden, NotFound, Unauthenticated
 from orchestrator.store.records import Principal, Role
@@ -35,7 +34,8 @@ CERTIFICATE = "aclflow.certificate"
 """Where the server puts the fingerprint (SHA-256) of the certificate that a connection was made with, if any."""
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
+_HEADER = "X-Auth-Token"
+_TOKEN = APIKeyHeader(name=_HEADER, auto_error=False, description="a token of `aclflow token create`")
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
@@ -46,6 +46,9 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
     A machine that has a certificate is known by that alone: were a token taken as well, a request could be made in
     somebody else's name over its connection.
     """
+    seen: Principal | None = request.scope.get(PRINCIPAL)
+    if seen is not None:  # before the body was read
+        return seen
     control = services.control
     fingerprint: bytes | None = request.scope.get(CERTIFICATE)
     if fingerprint is not None:
@@ -66,6 +69,11 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
 
 
 Caller = Annotated[Principal, Depends(caller)]
+
+
+def token_of(request: Request) -> str | None:
+    """The token of a request, as its header has it."""
+    return request.headers.get(_HEADER)
 
 
 async def bearer(token: Annotated[str | None, Depends(_TOKEN)]) -> str:

@@ -37,6 +37,8 @@ _WANTED_FILES = 65536
 
 HANDSHAKE_S = 10.0
 """asyncio gives a minute."""
+LINGER_S = 1.0
+"""So long a caller may take to read an answer that came before the end of its body; the rest is not read."""
 
 
 class GuestLoop(uvloop.Loop):
@@ -144,6 +146,8 @@ class Guest(HttpToolsProtocol):
         self._door = door
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes: int | None = 0
+        self._beneath: asyncio.Transport | None = None
+        """The connection beneath TLS."""
         self._is_page = False
         """Whether it is a `GuestSocket`'s by now."""
 
@@ -161,6 +165,7 @@ class Guest(HttpToolsProtocol):
     def arrive(self, transport: asyncio.Transport) -> None:
         """Enter before the TLS handshake, unless there is no room; `transport` is beneath TLS."""
         self.transport, self.client = transport, get_remote_addr(transport)
+        self._beneath = transport
         if not self._door.enter(self):
             self.end()
 
@@ -219,6 +224,19 @@ class Guest(HttpToolsProtocol):
         """Note that the request is complete, and tell uvicorn."""
         self._expect(None)
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, without reading what is left of a body that was answered before its end.
+
+        Under TLS a connection that closes reads on for half a minute.
+        """
+        super().on_response_complete()
+        cycle = self.cycle
+        if cycle.more_body and not cycle.keep_alive:
+            beneath = self._beneath or self.transport
+            if not beneath.is_closing():
+                beneath.pause_reading()
+            self._expect(LINGER_S)
 
     def end(self) -> None:
         """End the connection now, whatever it is at."""

@@ -11,24 +11,19 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from api.bodies import PRINCIPAL, SMALL_BODY_BYTES, Sender, announced_length, counting, too_large
+from api.auth import caller, token_of
+from api.bodies import PRINCIPAL, SMALL_BODY_BYTES, Sender, address_of, announced_length, counting, too_large
 from api.lean import Lean
 from api.problems import MOST_FAULTS, faults_of
-from api.threads import share_of
+from api.threads import in_thread, share_of
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.formats.json_text import refuse_repeated_keys
 from orchestrator.store.records import Principal
-
-
-def address_of(scope: Scope) -> str:
-    """Return the address that a request came from."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
-
 
 _REPORT_BYTES, _STRANGERS_BYTES = 4 << 20, 1 << 16
 SMALL_REPORT_BYTES, OF_A_HOST_BYTES = 1 << 16, 80 << 10
@@ -57,14 +52,24 @@ class SmallBody(Lean):
         await super().handle(scope, counting(receive, self.limit_bytes), send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI's, with bodies read by orjson."""
+        """As FastAPI's, with bodies read by orjson, and by callers who are known.
+
+        FastAPI itself reads a body before it asks who brings it.
+        """
         handle = super().get_route_handler()
-        model = _model_of(self)
+        model, asks_caller = _model_of(self), _depends_on(self.dependant, caller)
 
         async def answer_json(request: Request) -> Response:
+            if model is not None and asks_caller:
+                await caller(request, request.app.state.services, token_of(request))
             return await handle(_JsonRequest(request.scope, request.receive, model))
 
         return answer_json
+
+
+def _depends_on(dependant: Dependant, function: object) -> bool:
+    """Whether a route, or what it depends on, depends on a function."""
+    return any(each.call is function or _depends_on(each, function) for each in dependant.dependencies)
 
 
 def _model_of(route: Lean) -> type[BaseModel] | None:
@@ -112,15 +117,23 @@ class _JsonRequest(Request):
 
     async def json(self) -> object:
         raw = await self.body()
-        document: object = orjson.loads(raw)
-        if self._model is not None and len(raw) > _LOOKED_AT_BYTES:
-            try:
-                self._model.model_validate(document)
-            except ValidationError as error:
-                if error.error_count() > MOST_FAULTS:
-                    raise HTTPException(400, faults_of(error).reason) from None
+        principal: Principal | None = self.scope.get(PRINCIPAL)
+        if principal is None or len(raw) <= _LOOKED_AT_BYTES:
+            return _read_document(raw, self._model)
+        return await in_thread(lambda _: _read_document(raw, self._model), principal)  # on its share of threads
+
+
+def _read_document(raw: bytes, model: type[BaseModel] | None) -> object:
+    """Return the document of a body. Raises HTTPException, and what orjson raises."""
+    document: object = orjson.loads(raw)
+    if model is not None and len(raw) > _LOOKED_AT_BYTES:
         try:
-            refuse_repeated_keys(raw)
-        except BadInput as error:
-            raise HTTPException(400, str(error)) from None
-        return document
+            model.model_validate(document)
+        except ValidationError as error:
+            if error.error_count() > MOST_FAULTS:
+                raise HTTPException(400, faults_of(error).reason) from None
+    try:
+        refuse_repeated_keys(raw)
+    except BadInput as error:
+        raise HTTPException(400, str(error)) from None
+    return document

@@ -12,8 +12,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import READS
-from api.bodies import PRINCIPAL
-from api.limits import address_of
+from api.bodies import PRINCIPAL, address_of
 from orchestrator.control.audit import UNKNOWN, Refusal, Refusals
 from orchestrator.control.metrics import Metrics
 from orchestrator.stages import measuring

@@ -1,4 +1,4 @@
-"""How much of a service the reports of one enforcement point take.
+"""How much of a service one enforcement point takes, and refused bodies of one sender.
 
 A report is read under the interpreter's lock and kept under the store's, and one of megabytes takes both for a while.
 So reports of one point follow each other, and all of them together take a share of the processor's time in the end:
@@ -11,6 +11,9 @@ So reports of one point follow each other, and all of them together take a share
 A point that reports what its devices do never waits: a report about a host takes a fraction of a millisecond, about a
 thousand of them some hundredths of a second. One that sends large reports without a pause waits for itself; beyond
 `MOST_UNDER_WAY` it is answered 429, before its body is read.
+
+Programs that are sent whole, new epochs, and bodies that were refused have accounts of the same kind. They are counted
+by what they usually take, when it is known that they did; who owes waits, or is answered 429.
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ MOST_UNDER_WAY = 4
 """Reports of a point that are read, wait or are kept. A point sends one at a time, also after its connection broke."""
 LONGEST_REST_S = 10.0
 """A report that would have to wait longer is refused; points wait some 30 s for an answer."""
+PROGRAM_BYTES_A_SECOND = 128 << 20
+"""How fast a program is sent whole: what it takes of the processor."""
+EPOCH_S = 0.05
+"""What a new epoch takes: a turn of writers and a commit."""
+BODY_BYTES_A_SECOND = 16 << 20
+"""How fast a body is read, as far as it is refused for what it says."""
 MOST_ACCOUNTS = 10_000
 """So many are in memory before those that are full are forgotten."""
 
@@ -46,17 +55,21 @@ class Account:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[Account]:
         """Wait for reports that came before, and for the time that they owe.
 
         Raises TooOften where that is long.
         """
         async with self.lock:
-            if (rest_s := self.rest_s()) > LONGEST_REST_S:
-                raise TooOften(f"{self.whose} take more than {SHARE:.0%} of a processor: wait", after_s=rest_s)
-            if rest_s:
-                await asyncio.sleep(rest_s)
-            yield
+            await self.rest()
+            yield self
+
+    async def rest(self) -> None:
+        """Wait for the time that is owed. Raises TooOften where that is long."""
+        if (rest_s := self.rest_s()) > LONGEST_REST_S:
+            raise TooOften(f"{self.whose} take more than {SHARE:.0%} of a processor: wait", after_s=rest_s)
+        if rest_s:
+            await asyncio.sleep(rest_s)
 
     def rest_s(self) -> float:
         """Return how long the next report has to wait."""

@@ -32,12 +32,13 @@ from api.context import (
     takes,
 )
 from api.limits import LargeReport, SmallBody, read_report
+from api.pacing import EPOCH_S, PROGRAM_BYTES_A_SECOND, Account
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
 from api.streams import follow_until_revoked, stream, validity_of
 from api.threads import in_thread
-from orchestrator.control.publisher import AnswerKind, Held
+from orchestrator.control.publisher import Answer, AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound, Unauthenticated
 from orchestrator.program.program import Tier
 from orchestrator.program.wire import (
@@ -140,12 +141,19 @@ def remove_enforcer(
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)
-def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Response:
+async def new_epoch(caller: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Response:
     """Return a new epoch, higher than any in the domain.
 
-    It is for an enforcer that starts anew and takes over.
+    It is for an enforcer that starts anew and takes over. One that asks without a pause waits for itself.
     """
-    return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
+
+    def work(_: Principal) -> Response:
+        check_again(services, caller)
+        return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
+
+    async with services.pace.account(f"epochs of enforcement point {enforcer}").turn() as account:
+        account.spend(EPOCH_S)
+        return await in_thread(work, caller)
 
 
 @router.get("/domains/{domain}/program", response_class=Response, responses=_PROGRAMS)  # type: ignore[arg-type]
@@ -158,7 +166,8 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
     was revoked meanwhile.
     """
-    validity = validity_of(services, bearer)
+    validity, account = validity_of(services, bearer), _programs_of(services, caller)
+    await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
     found = await services.control.watch(
@@ -168,6 +177,7 @@ async def watch_program(
         raise Unauthenticated("the token is not valid any more")
     if found is None:
         return Response(status_code=204)
+    _count_whole(account, found)
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])
 
 
@@ -186,6 +196,8 @@ async def follow_program(
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
     that accepts `application/vnd.aclflow.edits` too is sent a delta of texts as edits, where these are shorter.
     """
+    account = _programs_of(services, caller)
+    await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
@@ -198,7 +210,9 @@ async def follow_program(
         server=look.server,
     )
     edits = EDITS_MEDIA_TYPE in accept
-    bodies = (frame_body(b"" if each is None else each.form(edits=edits)) async for each in found)
+    bodies = (
+        frame_body(b"" if each is None else _count_whole(account, each).form(edits=edits)) async for each in found
+    )
     return stream(follow_until_revoked(bodies, services, bearer), STREAM_MEDIA_TYPE)
 
 
@@ -232,6 +246,19 @@ async def report(
         async with account.turn():
             account.spend(await asyncio.wrap_future(await in_thread(begin, caller)))  # a thousand wait without a thread
     return Response(status_code=204)
+
+
+def _programs_of(services: Services, caller: Principal) -> Account:
+    """The account of programs that a caller is sent whole."""
+    whose = f"token {caller.token_id}" if caller.enforcer is None else f"enforcement point {caller.enforcer}"
+    return services.pace.account(f"whole programs of {whose}")
+
+
+def _count_whole(account: Account, found: Answer) -> Answer:
+    """Count an answer that is a whole program."""
+    if found.kind is AnswerKind.PROGRAM:
+        account.spend(len(found.body) / PROGRAM_BYTES_A_SECOND)
+    return found
 
 
 def _stored_generation(services: Services, caller: Principal, look: _Look) -> int:

@@ -194,7 +194,11 @@ class _Connection(HTTPConnection):
         if self.sock is None:
             self.connect()
         self.patience(patience_s)
-        self.sock.sendall(head + (body or b""))
+        try:
+            self.sock.sendall(head + (body or b""))
+        except (ConnectionError, ssl.SSLEOFError):
+            if not body:
+                raise  # else it may have been refused before its end: the answer says why
         return Answering(self.sock)
 
     @cached_property

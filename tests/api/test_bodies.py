@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,8 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from api import problems
-from api.bodies import OF_ALL, OF_ONE, SMALL_BODY_BYTES, BodyLimit, Sender
+from api.bodies import LARGE_BODY_BYTES, OF_ALL, OF_ONE, SMALL_BODY_BYTES, BodyLimit, Sender
 from api.context import RawBody
+from api.pacing import LONGEST_REST_S, SAVED_S
+from orchestrator.errors import Unauthenticated
 from orchestrator.store.records import Role
 
 SMALL, LIMIT = 50_000, 2 << 20
@@ -125,3 +129,85 @@ async def _some_of_all_come_through() -> None:
 
 def test_all_bodies_together_are_bounded_and_small_ones_come_through() -> None:
     asyncio.run(_some_of_all_come_through())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v1/tokens", 401), ("/v1/domains/pop/enrolment-tokens", 401), ("/v1/enrol", None)]
+)
+def test_a_body_is_read_when_its_caller_is_known(small: Served, path: str, status: int | None) -> None:
+    """Reading it costs more than sending it; who enrols is not known before."""
+    url = httpx.URL(small.url)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: guessed\r\nContent-Length: 1000\r\n\r\n"
+    with socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S) as line:
+        line.sendall(head.encode())
+        if status is not None:
+            assert line.recv(1 << 16).startswith(f"HTTP/1.1 {status} ".encode())
+            return
+        line.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            line.recv(1)
+
+
+def test_a_known_callers_model_is_read_once_it_is_known(small: Served) -> None:
+    """As before, also where it is read on a thread: too long for the event loop."""
+    with small.http() as http:
+        long = {"role": "reader", "tenant": "blue", "description": "x", "person": "y" * 8_000}
+        assert http.post("/v1/tokens", json=long).status_code == 400
+        made = http.post("/v1/tokens", json=long | {"person": "Ann"}, headers={"X-Padding": "z" * 5_000})
+        assert made.status_code == 201
+        twice = b'{"role": "reader", "role": "reader", "description": "' + b"x" * 6_000 + b'"}'
+        refused = http.post("/v1/tokens", content=twice, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, "stands twice" in refused.json()["detail"]) == (400, True)
+
+
+def test_a_large_body_that_is_refused_is_paid_for(tmp_path: Path) -> None:
+    with served(tmp_path) as running, running.client() as admin:
+        admin.create_domain("pop")
+        for tenant in TENANTS:
+            admin.create_tenant(tenant, domain="pop")
+        blue, red = (running.make_token(Role.MEMBER, tenant) for tenant in TENANTS)
+
+        def put(token: str, tenant: str, body: bytes) -> httpx.Response:
+            with running.http(token) as http:
+                return http.put(f"/v1/tenants/{tenant}/acl", content=body, headers={"If-Match": "*"})
+
+        account = running.service.app.state.services.pace.account("refused bodies of tenant blue")
+        assert put(blue, "blue", LIST.ljust(1 << 20)).status_code == 200
+        assert account.left_s == SAVED_S, "what is taken pays for its turn"
+        assert put(blue, "blue", b"[" * LARGE_BODY_BYTES).status_code == 400
+        assert account.left_s == SAVED_S, "a small one is a request like any other"
+        assert put(blue, "blue", b'{"rules": 7}'.ljust(1 << 20)).status_code == 400
+        assert account.left_s < SAVED_S
+        account.spend(1e6)
+        late = put(blue, "blue", LIST.ljust(1 << 20))
+        assert (late.status_code, int(late.headers["Retry-After"]) > LONGEST_REST_S) == (429, True)
+        assert put(blue, "blue", LIST).status_code == 200
+        assert put(red, "red", LIST.ljust(1 << 20)).status_code == 200
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_is_left_of_a_refused_body_is_not_read(tmp_path: Path, tls: bool) -> None:
+    """The connection ends soon, and whoever sends hears why."""
+    with served(tmp_path, tls=tls) as running:
+        body = LIST.ljust(32 << 20)
+        with running.client("guessed") as stranger, pytest.raises(Unauthenticated):
+            stranger.put_acl("blue", body)
+        url = httpx.URL(running.url)
+        plain = socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S)
+        context = trusting(running) if tls else None
+        with plain if context is None else context.wrap_socket(plain, server_hostname=url.host) as line:
+            head = "PUT /v1/tenants/blue/acl HTTP/1.1\r\nHost: x\r\nX-Auth-Token: guessed\r\nContent-Length: 60000000"
+            line.sendall(head.encode() + b"\r\n\r\n")
+            answer = line.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"connection: close" in answer.lower()
+            sent = 0
+            with suppress(OSError):
+                while sent < 60_000_000:
+                    sent += line.send(bytes(1 << 16))
+            assert sent < 30_000_000, "what the kernel holds, and no more"
+
+
+def trusting(running: Served) -> ssl.SSLContext:
+    assert running.authority is not None
+    return ssl.create_default_context(cafile=str(running.authority))

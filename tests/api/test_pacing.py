@@ -20,6 +20,7 @@ from api.schemas.enforcers import ReportBody
 from orchestrator.client import Client, Host
 from orchestrator.control.enforcement import Enforcement
 from orchestrator.errors import BadInput, TooOften
+from orchestrator.program.program import Program
 
 DOMAIN = "paced"
 POINT = {"host": "host1", "generation": 1, "digest": "0" * 32, "state": "enforced"}
@@ -136,6 +137,40 @@ def test_a_report_that_is_refused_is_paid_for(point: Point, service: Served, bod
     with service.http(point.token) as http:
         assert http.post(point.path, content=body).status_code == 400
     assert point.account.left_s < before
+
+
+def test_epochs_of_a_point_are_paced(point: Point, other: Point, service: Served) -> None:
+    def ask(whose: Point) -> httpx.Response:
+        with service.http(whose.token) as http:
+            return http.post(whose.path.replace("/report", "/epoch"))
+
+    account = service.service.app.state.services.pace.account(f"epochs of enforcement point {point.number}")
+    assert ask(point).status_code == 200
+    assert account.left_s < SAVED_S
+    account.spend(1e6)
+    refused = ask(point)
+    assert (refused.status_code, int(refused.headers["Retry-After"]) > LONGEST_REST_S) == (429, True)
+    assert ask(other).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["program", "program/stream"])
+def test_whole_programs_of_a_point_are_paced(point: Point, other: Point, service: Served, path: str) -> None:
+    def ask(whose: Point, have: str = "") -> int:
+        query = {"wait": "0.1"} | ({"have": have} if have else {})
+        with service.http(whose.token) as http:
+            return http.get(f"/v1/domains/{DOMAIN}/{path}", params=query).status_code
+
+    with service.client(point.token) as client:
+        program = client.watch_program(DOMAIN)
+    assert isinstance(program, Program)
+    account = service.service.app.state.services.pace.account(f"whole programs of enforcement point {point.number}")
+    left = account.left_s
+    assert left < SAVED_S
+    assert ask(point, program.digest.hex()) in (200, 204)
+    assert account.left_s >= left, "what is not sent costs nothing"
+    account.spend(1e6)
+    assert ask(point) == 429
+    assert ask(other) == 200
 
 
 def test_a_point_that_owes_time_waits_until_it_is_made_up_for() -> None:
