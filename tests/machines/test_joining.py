@@ -178,14 +178,14 @@ def test_a_service_of_another_authority_is_not_believed_later_either(
             client.new_epoch("pop1", admission.credentials.enforcer)
 
 
-def test_without_tls_all_is_as_it_was(tmp_path: Path) -> None:
+def test_without_tls_a_machine_is_known_by_its_token(tmp_path: Path) -> None:
     with served(tmp_path / "service") as plain, plain.client() as boss:
         boss.create_domain("pop1")
         member = Membership(plain.url, tmp_path / "state", "m1", token=boss.invite_enforcer("pop1"))
         admission = obtain_admission(member, "nftables", StateDir(tmp_path / "state"), threading.Event())
         assert admission is not None
         assert (admission.trust, bool(admission.credentials.token)) == (None, True)
-        assert admission.renewal() is None
+        assert not (tmp_path / "state" / "identity.pem").exists()
         with admission.service as client:
             client.new_epoch("pop1", admission.credentials.enforcer)
             with pytest.raises(NotFound):
