@@ -75,13 +75,13 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif announced_length(scope) > self._limit_bytes:
+        elif (announced := announced_length(scope)) > self._limit_bytes:
             await self._refuse(too_large(self._limit_bytes))(scope, receive, send)
         else:
             body = _HeldBody(self._held, self._limit_bytes, lambda: self._sender(scope), self._pace)
             try:
                 received = body.counting(counting(receive, self._limit_bytes))
-                await self._app(scope, received, body.noting(send, announced_length(scope)))
+                await self._app(scope, received, body.noting(send, announced))
             finally:
                 body.release()
 
@@ -113,7 +113,7 @@ class _HeldBody:
         return receive_counted
 
     def noting(self, send: Send, announced: int) -> Send:
-        """Return `send`, with the end of the connection where much of the body is not to be read."""
+        """Return `send`, which ends the connection where much of a body stays unread."""
 
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -126,7 +126,10 @@ class _HeldBody:
         return send_noted
 
     async def _wait(self) -> None:
-        """Wait, once, for what refused bodies of the sender took. Raises HTTPException where that is long."""
+        """Wait, once, for what refused bodies of the sender took.
+
+        Raises HTTPException where that is long.
+        """
         if self._pace is None or self._account is not None:
             return
         if self._sender.is_known and self._bytes > LARGE_BODY_BYTES:

@@ -226,7 +226,7 @@ class Guest(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without reading what is left of a body that was answered before its end.
+        """End a response as uvicorn does, and read no more of its request's body.
 
         Under TLS a connection that closes reads on for half a minute.
         """

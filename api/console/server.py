@@ -47,7 +47,10 @@ class ConsoleSettings:
 
 
 def build(settings: ConsoleSettings) -> FastAPI:
-    """The console as an application. Raises BadInput for a service's address that is not to be spoken to."""
+    """Make the console as an application.
+
+    Raises BadInput for a service's address that is not to be spoken to.
+    """
     split_url(settings.url, plain_http=settings.plain_http)
     sessions = Sessions(settings.url, settings.authority, plain_http=settings.plain_http)
 

@@ -179,13 +179,13 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
 
 @router.get("/domains/{domain}/enforcers/{enforcer}/token", response_model=PointToken)
 def get_point_token(caller: TheEnforcer, services: ServicesDep) -> Response:
-    """Return until when the enforcer's token is valid, and whether it is to renew it now."""
+    """Return when the enforcer's token ends, and whether it is to be renewed."""
     return answer(services.desk.own_token(caller))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/token", status_code=201, response_model=RenewedToken)
 def renew_token(caller: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath) -> Response:
-    """Make a further token of the enforcer that asks, where it is known by a token.
+    """Make a further token of an enforcer that is known by one.
 
     The one that it shows now stays valid until it ends or is laid down; all others are revoked.
     """

@@ -16,8 +16,8 @@ from orchestrator.cli.contextfile import CHOSEN, Context, Contexts
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
+from orchestrator.client.connections import leads_off_in_clear
 from orchestrator.errors import BadInput, Conflict, Missing, NotFound
-from orchestrator.identity.loopback import is_loopback
 from orchestrator.policy.model.givennames import check_name
 
 ContextName = Annotated[str, typer.Argument(metavar="CONTEXT", help="Its name.", autocompletion=complete.contexts)]
@@ -49,7 +49,7 @@ def add(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
         raise BadInput(f"'{url}' is not a URL such as https://aclflow.example:8420", place="--url")
-    if parts.scheme == "http" and not (plain_http or is_loopback(parts.hostname)):
+    if leads_off_in_clear(parts) and not plain_http:
         raise BadInput(f"at '{url}' tokens could be read on the way: give https://, or say --plain-http", place="--url")
     contexts = Contexts.load()
     if name in contexts.named:

@@ -152,6 +152,11 @@ class Connections:
         return _Tls(self._host, self._port, timeout=timeout_s, context=self._trust)
 
 
+def leads_off_in_clear(parts: SplitResult) -> bool:
+    """Whether what is sent to a URL leaves this machine without TLS."""
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
 def split_url(url: str, *, plain_http: bool) -> SplitResult:
     """Return the parts of a service's address.
 
@@ -165,7 +170,7 @@ def split_url(url: str, *, plain_http: bool) -> SplitResult:
         raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"'{url}' is not the URL of a service: it begins with http:// or https:// and names a host")
-    if parts.scheme == "http" and not (plain_http or is_loopback(parts.hostname)):
+    if leads_off_in_clear(parts) and not plain_http:
         raise BadInput(
             f"at '{url}' tokens could be read on the way: give an address with https://, or, where nobody else can, "
             "say plain_http (ACLFLOW_PLAIN_HTTP=yes)",

@@ -92,7 +92,7 @@ class EnrolmentCalls:
         return document_of(Certificate, answer)
 
     def own_point_token(self, domain: str, enforcer: int) -> PointToken:
-        """Until when the token of the enforcer that we are is valid, and whether to renew it now."""
+        """When the token of the enforcer that we are ends, and whether it is due."""
         return self._service.read_document(PointToken, f"{enforcer_path(domain, enforcer)}/token")
 
     def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:

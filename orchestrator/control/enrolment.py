@@ -236,7 +236,7 @@ class EnrolmentDesk:
         return self._control.write(sign_renewal)
 
     def own_token(self, caller: Principal) -> PointToken:
-        """Return how long the token lasts that a caller shows, and whether it is to renew it now.
+        """Return when the token of a caller ends, and whether it is to be renewed.
 
         The service says so, because the caller's clock may be wrong.
         """

@@ -158,7 +158,10 @@ class Admission:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Say what to do where the service does not take our token within the block. Raises Unauthenticated."""
+        """Say what to do where the service refuses our token within the block.
+
+        Raises Unauthenticated.
+        """
         try:
             yield
         except Unauthenticated as error:

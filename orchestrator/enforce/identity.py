@@ -68,7 +68,7 @@ class Identity:
         return read_certificate(self.state.identity_file)
 
     def has_ended(self, now: dt.datetime) -> bool:
-        """Whether our certificate, or the token that we have in its place, is valid no more."""
+        """Whether our certificate, or the token in its place, is valid no more."""
         ends = self.certificate().not_valid_after_utc if self.exists else self.state.token_ends()
         return ends is not None and now >= ends
 
@@ -272,7 +272,7 @@ class TokenRegistry(Protocol):
 
 
 class TokenRenewal:
-    """Keeps the token of an enforcement point without a certificate fresh: `look` now and then (`Chore`).
+    """Renews the token of an enforcement point without a certificate: `look` now and then (`Chore`).
 
     The service says when it is due, so a wrong clock of this machine does no harm. A token whose answer was lost is
     revoked with the next renewal; until then, and while the service is away, the old one serves.

@@ -126,9 +126,9 @@ class StateDir:
         (self._path / "credentials.old").unlink(missing_ok=True)
 
     def change_credentials(self, known: Credentials, **changes: Any) -> None:
-        """Change some of the credentials on the disk; `known` are ours where there are none. Raises Missing.
+        """Change some of the credentials on the disk; `known` are ours where there are none.
 
-        What others changed meanwhile stays: the epoch and the token change in different threads.
+        A change that came meanwhile stays: epoch and token change in different threads. Raises Missing.
         """
         with self._changing:
             self.keep_credentials(replace(self.credentials() or known, **changes))

@@ -1,4 +1,4 @@
-"""Which addresses are this machine's own: what is sent to them is read by nobody on the way."""
+"""Addresses of this machine itself: nobody reads on the way what is sent there."""
 
 from __future__ import annotations
 

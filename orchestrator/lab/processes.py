@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -204,3 +205,16 @@ def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = 60.0
         if time.monotonic() > until:
             raise Unreachable(f"after {within_s:.0f} s: {otherwise}")
         time.sleep(every_s)
+
+
+def wait_until_up(process: subprocess.Popen[bytes], is_up: Callable[[], bool], within_s: float = 60.0) -> None:
+    """Return when a process that was started is up. Raises Unreachable where it ends, or takes longer."""
+
+    def has_come() -> bool:
+        if is_up():
+            return True
+        if process.poll() is not None:
+            raise Unreachable(f"{process.args!r} ended at once")
+        return False
+
+    wait_until(has_come, f"{process.args!r} is not ready", within_s, every_s=0.05)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import Unreachable
 from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import wait_until_up
 from orchestrator.lab.service import COMMAND, administrators_token
 from orchestrator.policy.addresses import Prefix
 from orchestrator.program.countframes import CountFrame, encode_frames
@@ -64,11 +65,11 @@ def stage(rules: int) -> Iterator[Stage]:
         url, console = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         service = stack.enter_context(_running(["serve", "--port", url.rpartition(":")[2]], Path(folder)))
         with Client(url, token) as client:
-            _wait_until(client.is_ready, service)
+            wait_until_up(service, client.is_ready)
             _fill_domain(client, rules)
         arguments = ["console", "--url", url, "--port", console.rpartition(":")[2]]
         shown = stack.enter_context(_running(arguments, Path(folder)))
-        _wait_until(lambda: _is_listening(int(console.rpartition(":")[2])), shown)
+        wait_until_up(shown, lambda: _is_listening(int(console.rpartition(":")[2])))
         stack.enter_context(_counting(url, token))
         yield Stage(url, console, token, service.pid, shown.pid)
 
@@ -137,16 +138,6 @@ def _cookies(enforcer: Client) -> U64:
     rule = Cookie(Tier.HOST, Kind.RULE).pack() >> 48
     found = {row.cookie for row in program.flows.rows() if row.table == Table.INGRESS and row.cookie >> 48 == rule}
     return np.array(sorted(found), np.uint64)
-
-
-def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not ready():
-        if process.poll() is not None:
-            raise Unreachable(f"{process.args!r} ended at once")
-        if time.monotonic() > deadline:
-            raise Unreachable(f"{process.args!r} is not ready after {_PATIENCE_S:.0f} s")
-        time.sleep(0.05)
 
 
 def _is_listening(port: int) -> bool:

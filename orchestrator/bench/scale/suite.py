@@ -6,7 +6,7 @@ The ratio says how many times as much the same change costs in the large one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -112,13 +112,9 @@ def _add_services(results: Results, journal: Journal, sizes: Sizes) -> None:
 
     It is measured where there is a database for it.
     """
-    url = os.environ.get(DATABASE)
-    rounds = {f"{_TWO_SERVICES} {turn}": turn for turn in range(sizes.rounds)}
-    if url is None and not all(map(journal.has, rounds)):
-        results.absent[_TWO_SERVICES] = f"{DATABASE} names no empty database of PostgreSQL"
+    shares = [Share(**row) for row in _measure_rounds(results, journal, sizes, _TWO_SERVICES, services.measure)]
+    if not shares:
         return
-    measured = partial(services.measure, url or "", domains=_SHARED_DOMAINS, changes=sizes.load.changes)
-    shares = [Share(**journal.row(name, lambda at=turn: asdict(measured(turn=at)))) for name, turn in rounds.items()]  # type: ignore[misc]
     results.figures["write_cpu_one_service_ms"] = Figure.of([each.one_ms for each in shares], "ms of CPU")
     for name, ratios, target in (
         (_TWO_SERVICES, [each.mixed_ms / each.one_ms for each in shares], Target(1.1)),
@@ -129,19 +125,26 @@ def _add_services(results: Results, journal: Journal, sizes: Sizes) -> None:
 
 
 def _add_whole_services(results: Results, journal: Journal, sizes: Sizes) -> None:
-    """Add the CPU time of changes over HTTPS with one and with two services, given a database."""
-    url = os.environ.get(DATABASE)
-    rounds = {f"{_WHOLE_SERVICES} {turn}": turn for turn in range(sizes.rounds)}
-    if url is None and not all(map(journal.has, rounds)):
-        results.absent[_WHOLE_SERVICES] = f"{DATABASE} names no empty database of PostgreSQL"
+    """Add the CPU time of changes over HTTPS, with one and with two services."""
+    rows = _measure_rounds(results, journal, sizes, _WHOLE_SERVICES, wholeservices.measure)
+    shares = [WholeShare(**row) for row in rows]
+    if not shares:
         return
-    measured = partial(wholeservices.measure, url or "", domains=_SHARED_DOMAINS, changes=sizes.load.changes)
-    shares = [
-        WholeShare(**journal.row(name, lambda at=turn: asdict(measured(turn=at))))  # type: ignore[misc]
-        for name, turn in rounds.items()
-    ]
     results.figures["write_cpu_one_whole_service_ms"] = Figure.of([each.one_ms for each in shares], "ms of CPU")
     results.figures[_WHOLE_SERVICES] = Figure.of([each.mixed_ms / each.one_ms for each in shares], "")
+
+
+def _measure_rounds(
+    results: Results, journal: Journal, sizes: Sizes, figure: str, measure_round: Callable[..., Share | WholeShare]
+) -> list[Mapping[str, float]]:
+    """Return a row a round, from the journal or measured; none, and the reason noted, without a database."""
+    url = os.environ.get(DATABASE)
+    rounds = {f"{figure} {turn}": turn for turn in range(sizes.rounds)}
+    if url is None and not all(map(journal.has, rounds)):
+        results.absent[figure] = f"{DATABASE} names no empty database of PostgreSQL"
+        return []
+    measured = partial(measure_round, url or "", domains=_SHARED_DOMAINS, changes=sizes.load.changes)
+    return [journal.row(name, lambda at=turn: asdict(measured(turn=at))) for name, turn in rounds.items()]  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""CPU time of a rule's change with whole services, over HTTPS: with one, and with two to which changes go in turn.
+"""CPU time of a rule's change over HTTPS, with one whole service and with two.
 
 As `services.py`, but each service is a process of the product, with its own listener, threads and limits, and points
 follow programs as streams over TLS. Two ways, one after the other, with fresh processes, in rounds of either order:
@@ -29,6 +29,7 @@ from orchestrator.client import Client
 from orchestrator.errors import TryAgain, Unreachable
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import wait_until_up
 from orchestrator.lab.service import COMMAND
 from orchestrator.settings import Settings
 from orchestrator.store import open_store
@@ -37,7 +38,6 @@ from orchestrator.store.records import Role
 _HERE = "127.0.0.1"
 _FIRST = 128
 _PATIENCE_S = 60.0
-_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _prepare(url: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What is changed, and how often; no run gives a rule the ports of another."""
+    """The changes of a run, which gives no rule the ports of another run."""
 
     url: str
     token: str
@@ -138,7 +138,7 @@ class _World:
         process = subprocess.Popen([*COMMAND, "serve"], env=settings)
         try:
             with Client(url, authority=authority) as client:
-                _wait_until_ready(client, process)
+                wait_until_up(process, client.is_ready)
             yield _Service(url, process.pid)
         finally:
             process.terminate()
@@ -152,18 +152,6 @@ class _World:
 class _Service:
     url: str
     pid: int
-
-
-def _wait_until_ready(client: Client, process: subprocess.Popen[bytes]) -> None:
-    """Raise Unreachable for a service that ends, or does not become ready."""
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        with suppress(TryAgain):
-            if client.is_ready():
-                return
-        if process.poll() is not None or time.monotonic() > until:
-            raise Unreachable("a service of the suite does not start: what it said is above")
-        time.sleep(_LOOK_S)
 
 
 class _Points:

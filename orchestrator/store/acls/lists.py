@@ -309,7 +309,7 @@ class Acls(AclSteps):
         return self.replace(tenant, back, author=author, approved=True)
 
     def unconfirmed(self) -> tuple[WaitingChange, ...]:
-        """The changes of all lists that wait to be confirmed, in the order of their tenants' ids."""
+        """Return the changes that wait to be confirmed, by their tenants' ids."""
         rows = self._tx.read(_UNCONFIRMED).all()
         now = self._tx.database_micros() if rows else 0
         return tuple(
