@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from api import problems, waiting
 from api.answers import dump_json
+from api.auth import identify
 from api.bodies import BodyLimit
 from api.context import Services
 from api.inspection import look_ahead
@@ -133,7 +134,7 @@ async def _run_looking_ahead(services: Services, lifespan: Lifespan, app: FastAP
 def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     """The REST API over `services`, which `lifespan` starts and stops."""
     app = _application(partial(_run_looking_ahead, services, lifespan))
-    app.state.services = services
+    app.state.services, app.state.identify = services, identify
     problems.install(app)
     app.add_middleware(
         BodyLimit,

@@ -71,9 +71,9 @@ async def caller(request: Request, services: ServicesDep, token: Annotated[str |
 Caller = Annotated[Principal, Depends(caller)]
 
 
-def token_of(request: Request) -> str | None:
-    """The token of a request, as its header has it."""
-    return request.headers.get(_HEADER)
+async def identify(request: Request) -> Principal:
+    """Return the caller of a request whose parameters were not read yet. Raises as `caller` does."""
+    return await caller(request, request.app.state.services, request.headers.get(_HEADER))
 
 
 async def bearer(token: Annotated[str | None, Depends(_TOKEN)]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
+from fastapi.security import APIKeyHeader
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from api.auth import caller, token_of
 from api.bodies import PRINCIPAL, SMALL_BODY_BYTES, Sender, address_of, announced_length, counting, too_large
 from api.lean import Lean
 from api.problems import MOST_FAULTS, faults_of
@@ -57,19 +57,19 @@ class SmallBody(Lean):
         FastAPI itself reads a body before it asks who brings it.
         """
         handle = super().get_route_handler()
-        model, asks_caller = _model_of(self), _depends_on(self.dependant, caller)
+        model, asks_caller = _model_of(self), _asks_token(self.dependant)
 
         async def answer_json(request: Request) -> Response:
             if model is not None and asks_caller:
-                await caller(request, request.app.state.services, token_of(request))
+                await request.app.state.identify(request)  # `auth.identify`
             return await handle(_JsonRequest(request.scope, request.receive, model))
 
         return answer_json
 
 
-def _depends_on(dependant: Dependant, function: object) -> bool:
-    """Whether a route, or what it depends on, depends on a function."""
-    return any(each.call is function or _depends_on(each, function) for each in dependant.dependencies)
+def _asks_token(dependant: Dependant) -> bool:
+    """Whether a route, or what it depends on, asks for a token."""
+    return any(isinstance(each.call, APIKeyHeader) or _asks_token(each) for each in dependant.dependencies)
 
 
 def _model_of(route: Lean) -> type[BaseModel] | None:
