@@ -156,7 +156,7 @@ class Timekeeper:
 
         None where no change waits to be confirmed.
         """
-        waiting = self._countdown.look(lambda: units.read(lambda unit: unit.acls.unconfirmed()))
+        waiting = self._countdown.look(lambda: units.read(lambda unit: unit.acls.list_unconfirmed()))
         for change in [change for change, left_s in waiting if left_s <= 0]:
             tenant = change.tenant
             if tenant in self._unconfirmed:

@@ -217,5 +217,5 @@ def test_services_whose_clocks_are_apart_agree_on_the_time() -> None:
         put(plant, names("a"), 60)
         for store in (ahead, other):
             with store.read() as unit:
-                (waiting,) = unit.acls.unconfirmed()
+                (waiting,) = unit.acls.list_unconfirmed()
                 assert 0 < waiting.left_s <= 60

@@ -21,7 +21,7 @@ from strategies import OWNED, acls
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.rulechanges import list_changes
 from orchestrator.store import Store, open_store
-from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.acls import lists
 from orchestrator.store.sql import keys
 from orchestrator.store.transaction import StoreSettings
 
@@ -210,8 +210,8 @@ def test_a_list_is_what_plain_lists_would_be(
         with fresh_address(database, sqlite_template, cluster) as address, pytest.MonkeyPatch.context() as patch:
             if narrow:
                 patch.setattr(keys, "STRIDE", 1)
-                patch.setattr(aclrows, "_ROOMY", 1)
-                patch.setattr(aclrows, "_FIRST_WINDOW", 1)
+                patch.setattr(lists, "_ROOMY", 1)
+                patch.setattr(lists, "_FIRST_WINDOW", 1)
             play(data, address)
 
     law()

@@ -8,7 +8,7 @@ history knows it; no other id ever gets that number.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -40,9 +40,9 @@ from orchestrator.store.records import (
 from orchestrator.store.schema.acls import acl_rules, acl_versions
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
-from orchestrator.store.sql.keys import from_micros, keys_around
+from orchestrator.store.sql.keys import from_micros, keys_around, keys_between
 from orchestrator.store.sql.prepared import Prepared
-from orchestrator.store.transaction import one_line
+from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.lists import AclVersion, Unconfirmed
 
 REVERT = "revert"
@@ -50,6 +50,10 @@ REVERT = "revert"
 
 LONGEST_COMMENT = 1000
 """Characters."""
+
+_ROOMY = 1 << 16
+"""The least distance between order keys after rows were spread anew."""
+_FIRST_WINDOW = 32
 
 _SET_CONFIRMATION = Prepared(
     update(tenants)
@@ -257,7 +261,7 @@ class Acls(AclSteps):
             return self._no_change(owner)
         version = self._version(owner, defaults_of(head), head.rules, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
-        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+        key = _make_key_between(self._tx, owner.number, version, low, high)
         row = aclrows.NewRow(key, old.number, old.rule_id, old.expires, old.body)
         aclrows.begin_rows(self._tx, owner.number, version, [row])
         return self._end(owner, version)
@@ -308,7 +312,7 @@ class Acls(AclSteps):
         back = narrow_to_owned(replace(before, rules=lasting), owned)
         return self.replace(tenant, back, author=author, approved=True)
 
-    def unconfirmed(self) -> tuple[WaitingChange, ...]:
+    def list_unconfirmed(self) -> tuple[WaitingChange, ...]:
         """Return the changes that wait to be confirmed, by their tenants' ids."""
         rows = self._tx.read(_UNCONFIRMED).all()
         now = self._tx.database_micros() if rows else 0
@@ -356,7 +360,7 @@ class Acls(AclSteps):
     def _insert_rule(self, owner: Row[Any], known: CachedAcl, checked: _Checked, position: int, author: str) -> Change:
         acl, keys = known.record.acl, known.keys
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
-        key = aclrows.key_between(self._tx, owner.number, version, *keys_around(keys, position))
+        key = _make_key_between(self._tx, owner.number, version, *keys_around(keys, position))
         grouprows.write(self._tx, owner.number, version, checked.groups)
         number = aclrows.past_number(self._tx, owner.number, checked.rule.id) or self._tx.draw("rule")
         row = aclrows.new_row(checked.rule, key, number, checked.body)
@@ -374,3 +378,54 @@ class Acls(AclSteps):
 def _check_position(position: int, length: int) -> None:
     if not 0 <= position <= length:
         raise BadInput(f"{position} is not in 0..{length}", place="position")
+
+
+def _make_key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:
+    """Return an order key between two neighbours (None: that end of the list).
+
+    Where their gap is used up, the rows around it end and begin again at `version` with keys spread over a window
+    that doubles until it has room; so room for many insertions costs few rows.
+    """
+    found = keys_between(low, high, 1)
+    if found is not None:
+        return found[0]
+    window = _FIRST_WINDOW
+    while True:
+        below = _read_neighbours(tx, tenant, window + 1, at_most=low)
+        above = _read_neighbours(tx, tenant, window + 1, at_least=high)
+        outer_low = below[window].order_key if len(below) > window else None
+        outer_high = above[window].order_key if len(above) > window else None
+        rows = [*reversed(below[:window]), *above[:window]]
+        keys = keys_between(outer_low, outer_high, len(rows) + 1)
+        if keys is not None and (keys[-1] - keys[0]) // len(rows) >= _ROOMY:
+            break
+        window *= 2
+    place = len(below[:window])
+    aclrows.end_rows(tx, tenant, version, rows)
+    moved = [*keys[:place], *keys[place + 1 :]]
+    aclrows.begin_rows(
+        tx,
+        tenant,
+        version,
+        [
+            aclrows.NewRow(key, row.number, row.rule_id, row.expires, row.body)
+            for key, row in zip(moved, rows, strict=True)
+        ],
+    )
+    return keys[place]
+
+
+def _read_neighbours(
+    tx: Transaction, tenant: int, count: int, *, at_most: int | None = None, at_least: int | None = None
+) -> Sequence[Row[Any]]:
+    """Return current rows at or below a key, descending, or above, ascending.
+
+    Without a key there are none.
+    """
+    if at_most is not None:
+        statement = aclrows.current_rows(tenant).where(_rules.order_key <= at_most).order_by(_rules.order_key.desc())
+    elif at_least is not None:
+        statement = aclrows.current_rows(tenant).where(_rules.order_key >= at_least).order_by(_rules.order_key)
+    else:
+        return ()
+    return tx.read(statement.limit(count)).all()

@@ -31,14 +31,10 @@ from orchestrator.store.chains import ROW_BYTES
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.sql.bulk import collector_paused
-from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
+from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared, table_of_texts
 from orchestrator.store.tokens import name_of_author
 from orchestrator.store.transaction import Transaction, one_line
-
-_ROOMY = 1 << 16
-"""The least distance between order keys after rows were spread anew."""
-_FIRST_WINDOW = 32
 
 _rules = acl_rules.c
 _versions = acl_versions.c
@@ -409,51 +405,3 @@ def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> 
     begun = list(rows)
     tx.edit(tenant).begin((row.number, row.order_key, row.body) for row in begun)
     tx.insert_rows(acl_rules, _ROW_COLUMNS, ((tenant, version, *row) for row in begun))
-
-
-def key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:
-    """Return an order key between two neighbours (None: that end of the list).
-
-    Where their gap is used up, the rows around it end and begin again at `version` with keys spread over a window
-    that doubles until it has room; so room for many insertions costs few rows.
-    """
-    found = keys_between(low, high, 1)
-    if found is not None:
-        return found[0]
-    window = _FIRST_WINDOW
-    while True:
-        below = _neighbours(tx, tenant, window + 1, at_most=low)
-        above = _neighbours(tx, tenant, window + 1, at_least=high)
-        outer_low = below[window].order_key if len(below) > window else None
-        outer_high = above[window].order_key if len(above) > window else None
-        rows = [*reversed(below[:window]), *above[:window]]
-        keys = keys_between(outer_low, outer_high, len(rows) + 1)
-        if keys is not None and (keys[-1] - keys[0]) // len(rows) >= _ROOMY:
-            break
-        window *= 2
-    place = len(below[:window])
-    end_rows(tx, tenant, version, rows)
-    moved = [*keys[:place], *keys[place + 1 :]]
-    begin_rows(
-        tx,
-        tenant,
-        version,
-        [NewRow(key, row.number, row.rule_id, row.expires, row.body) for key, row in zip(moved, rows, strict=True)],
-    )
-    return keys[place]
-
-
-def _neighbours(
-    tx: Transaction, tenant: int, count: int, *, at_most: int | None = None, at_least: int | None = None
-) -> Sequence[Row[Any]]:
-    """Return current rows at or below a key, descending, or above, ascending.
-
-    Without a key there are none.
-    """
-    if at_most is not None:
-        statement = current_rows(tenant).where(_rules.order_key <= at_most).order_by(_rules.order_key.desc())
-    elif at_least is not None:
-        statement = current_rows(tenant).where(_rules.order_key >= at_least).order_by(_rules.order_key)
-    else:
-        return ()
-    return tx.read(statement.limit(count)).all()
