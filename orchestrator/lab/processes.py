@@ -208,7 +208,7 @@ def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = 60.0
 
 
 def wait_until_up(process: subprocess.Popen[bytes], is_up: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Return when a process that was started is up. Raises Unreachable where it ends, or takes longer."""
+    """Return when a process is up. Raises Unreachable where it ends or takes longer."""
 
     def has_come() -> bool:
         if is_up():

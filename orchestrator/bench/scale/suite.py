@@ -137,7 +137,10 @@ def _add_whole_services(results: Results, journal: Journal, sizes: Sizes) -> Non
 def _measure_rounds(
     results: Results, journal: Journal, sizes: Sizes, figure: str, measure_round: Callable[..., Share | WholeShare]
 ) -> list[Mapping[str, float]]:
-    """Return a row a round, from the journal or measured; none, and the reason noted, without a database."""
+    """Return a row a round, from the journal or measured.
+
+    Without a database it returns none, and notes the reason.
+    """
     url = os.environ.get(DATABASE)
     rounds = {f"{figure} {turn}": turn for turn in range(sizes.rounds)}
     if url is None and not all(map(journal.has, rounds)):
