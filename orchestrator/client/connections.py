@@ -1,29 +1,149 @@
 """Connections to one service: HTTP/1.1, each kept open and used again.
 
 A change is answered within milliseconds, so what a request costs its caller counts: `http.client` makes connections
-and httptools reads what comes over them (`answering.py`), which is about all that there is to do. It speaks to the
-service directly, follows no redirections and asks for no compression. A connection serves one request at a time; who
-asks takes one that is idle, or makes one. One that the other side has closed meanwhile is not used again.
+and httptools, the parser of the service's requests, reads what comes over them. It is strict: what is no HTTP, or does
+not come to its end, is broken and not guessed at. It speaks to the service directly, follows no redirections and asks
+for no compression. A connection serves one request at a time; who asks takes one that is idle, or makes one. One that
+the other side has closed meanwhile is not used again.
 """
 
 from __future__ import annotations
 
 import re
 import select
+import socket
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPSConnection,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
-from orchestrator.client.answering import Answering
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
 from orchestrator.errors import BadInput
 from orchestrator.identity.loopback import is_loopback
 from orchestrator.identity.trust import client_context
+
+_PIECE_BYTES = 1 << 16
+_LONGEST_HEAD_BYTES = 1 << 18
+
+
+class Headers(Mapping[str, str]):
+    """By name, in letters of any size; of several of one name the first."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """One more, as it came."""
+        self._values.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+
+
+class Answering:
+    """An answer whose head is there, and whose body is read as it comes.
+
+    All that reads raises OSError, or HTTPException where what comes is no answer or not a whole one.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.status = 0
+        self.headers = Headers()
+        self.is_last = False
+        """Whether the connection is good for no other request."""
+        self._sock = sock
+        self._parser = HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._has_begun = self._has_ended = False
+        taken = 0
+        while not self._has_begun:
+            taken += self._take()
+            if taken > _LONGEST_HEAD_BYTES:
+                raise HTTPException("the answer's head does not end")
+
+    def read(self) -> bytes:
+        """All of the body."""
+        while not self._has_ended:
+            self._take()
+        return b"".join(self._body)
+
+    def read1(self, n: int) -> bytes:
+        """Return the next at most `n` bytes of the body; nothing at the end."""
+        while not self._body and not self._has_ended:
+            self._take()
+        body = b"".join(self._body)
+        self._body = [body[n:]] if len(body) > n else []
+        return body[:n]
+
+    def _take(self) -> int:
+        """Read what is there, as soon as there is something; how many bytes that was."""
+        piece = self._sock.recv(_PIECE_BYTES)
+        if not piece:
+            self._hung_up()
+            return 0
+        try:
+            self._parser.feed_data(piece)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self._has_ended:
+                raise BadStatusLine(f"this is no answer in HTTP: {error}") from None
+            self.is_last = True
+        return len(piece)
+
+    def _hung_up(self) -> None:
+        """Handle a closed connection, which ends an answer without a length."""
+        if not self._has_begun:
+            raise RemoteDisconnected("Remote end closed connection without response")
+        if "content-length" in self.headers or "transfer-encoding" in self.headers:
+            raise IncompleteRead(b"".join(self._body))
+        self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        del self._parser  # it holds us as we hold it: only the garbage collector would find both
+
+    # ------------------------------------------------------------------------------------------- called by the parser
+
+    def on_message_begin(self) -> None:
+        if self._has_ended:
+            raise HTTPException("a second answer to one request")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._has_begun:  # what comes behind the body is none
+            self.headers.add(name, value)
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self._has_begun = self.status >= 200
+        self.is_last = not self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._has_begun:
+            self._end()
+        else:  # 100 Continue and its like: the answer itself is still to come
+            self.headers = Headers()
+
 
 BROKEN = (OSError, HTTPException)
 """What is raised where nobody answers, or not in HTTP, or not to the end."""

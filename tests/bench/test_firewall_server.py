@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bench.firewall_server import general, qperf, serveroutcome
+from orchestrator.bench.firewall_server import general, qperf, suite
 from orchestrator.bench.firewall_server.growth import Growth
 from orchestrator.bench.firewall_server.lookup import NO_SET, Lookups, Pattern
 from orchestrator.bench.firewall_server.pairs import evenly, interval_packets, intervals, packets, pairs, traffic
@@ -50,7 +50,7 @@ def test_qperfs_numbers_are_read() -> None:
 def test_growth_becomes_the_figures_of_the_largest_set() -> None:
     results = Results("firewall-server", {})
     hashed = {10: [Growth(10, 0.1, 900.0, 4.0, 0.5, 8.0)], 100: [Growth(100, 1.0, 9_000.0, 5.0, 0.6, 9.0)]}
-    serveroutcome.conclude_growth(results, hashed, {10: Growth(10, 0.1, None, None, None, 7.0)})
+    suite.conclude_growth(results, hashed, {10: Growth(10, 0.1, None, None, None, 7.0)})
     medians = {name: figure.median for name, figure in results.figures.items()}
     assert medians == {
         "gb_100": 9e-6, "octets_an_element_100": 90.0, "load_s_100": 1.0, "add_one_us_10": 4.0, "add_one_us_100": 5.0,
@@ -73,7 +73,7 @@ def test_lookups_are_compared_round_by_round() -> None:
         (NO_SET, Pattern.THOUSAND): [100.0], (10, Pattern.THOUSAND): [110.0], (99, Pattern.THOUSAND): [165.0],
         (NO_SET, Pattern.SPREAD): [100.0], (99, Pattern.SPREAD): [400.0],
     })  # fmt: skip
-    serveroutcome.conclude_lookups(results, found, (10, 99))
+    suite.conclude_lookups(results, found, (10, 99))
     medians = {name: figure.median for name, figure in results.figures.items()}
     assert medians["lookup_cpu_99_vs_10"] == pytest.approx(1.1)
     assert medians["lookup_ns_99"] == pytest.approx(31.5)
@@ -90,7 +90,7 @@ def streams(**ways: float) -> Streams:
 def test_streams_stand_beside_the_tunnel() -> None:
     results = Results("firewall-server", {})
     found = streams(**{ROUTING: 1.0, hash_set(10): 1.5, hash_set(99): 2.0, TUNNEL: 40.0})
-    serveroutcome.conclude_streams(results, found, (10, 99))
+    suite.conclude_streams(results, found, (10, 99))
     assert results.figures["cpu_per_byte_vs_ipsec"].median == pytest.approx(0.05)
     assert results.figures["hash_set_of_99_mbit_s"].median == pytest.approx(1_000)
     lines = {(line.y_label, line.name): line.y for line in results.series}
@@ -102,7 +102,7 @@ def test_without_a_tunnel_the_reason_is_told() -> None:
     results = Results("firewall-server", {})
     found = streams(**{ROUTING: 1.0, hash_set(10): 1.5})
     found.absent = "strongSwan is not installed"
-    serveroutcome.conclude_streams(results, found, (10,))
+    suite.conclude_streams(results, found, (10,))
     assert results.absent == {"cpu_per_byte_vs_ipsec": "strongSwan is not installed"}
 
 

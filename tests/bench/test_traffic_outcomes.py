@@ -6,9 +6,9 @@ import pytest
 
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.suite import LAST_MATCH, VNF_ACL, VNF_ACL_LIBC, Way
-from orchestrator.bench.promotion import outcome as promotion
-from orchestrator.bench.promotion.outcome import FIRST_MATCH, SYSTEM
-from orchestrator.bench.promotion.outcome import Way as Lifting
+from orchestrator.bench.promotion import suite
+from orchestrator.bench.promotion.suite import FIRST_MATCH, SYSTEM
+from orchestrator.bench.promotion.suite import Way as Lifting
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.gauges import Metric
@@ -76,8 +76,8 @@ def test_promotion_takes_the_clients_that_cause_more_upcalls() -> None:
         values.add(str(way.with_lift()), 20_000, {**better, Metric.UPCALLS: lifted, Metric.LATER_UPCALLS: lifted / 2})
     values.add(FIRST_MATCH, 20_000, plain)
     results = Results("promotion", {})
-    promotion.conclude(results, values, 20_000)
-    promotion.lifts(results, promotion.Lifts(9.0, up=[1.0, 2.0, 3.0], down=[0.5]))
+    suite.conclude(results, values, 20_000)
+    suite.lifts(results, suite.Lifts(9.0, up=[1.0, 2.0, 3.0], down=[0.5]))
     targets = {name: (figure.median, str(figure.target)) for name, figure in results.figures.items() if figure.target}
     assert targets == {
         "requests_lifted_vs_not": (1.6, ">= 1.5"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bench.promotion.outcome import LIFTED
+from orchestrator.bench.promotion.suite import LIFTED
 from orchestrator.bench.traffic.addresses import (
     ECHO,
     EXCLUDED,

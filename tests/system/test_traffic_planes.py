@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from orchestrator.bench.promotion.outcome import LIFTED
+from orchestrator.bench.promotion.suite import LIFTED
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Kind, Listed, Position

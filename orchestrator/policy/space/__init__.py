@@ -37,11 +37,8 @@ Which packets there are
     With these, a box is inside another exactly if it is so on every axis, and two boxes are the same set of packets
     exactly if they are equal.
 
-Read in this order:
-
-    box.py        boxes and their arithmetic; packets to show for a box, and which packets there are; many boxes
-                  as few; what stands for large sets where boxes are compared by the thousand
-    rules.py      rules as boxes
+`box.py` has boxes and their arithmetic; packets to show for a box, and which packets there are; many boxes as few;
+what stands for large sets where boxes are compared by the thousand; at its end, rules as boxes.
 """
 
 from __future__ import annotations
@@ -55,6 +52,7 @@ from orchestrator.policy.space.box import (
     Box,
     StandIn,
     StandIns,
+    boxes_of,
     everything,
     find_uncovered,
     full_set,
@@ -62,8 +60,8 @@ from orchestrator.policy.space.box import (
     possible,
     remaining,
     search,
+    side,
 )
-from orchestrator.policy.space.rules import boxes_of, side
 
 __all__ = [
     "ALL_ADDRESSES",

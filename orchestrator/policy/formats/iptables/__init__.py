@@ -1,5 +1,5 @@
 """iptables-save and ip6tables-save, read and written.
 
-Read in the order quoting, ruleline (one line), parse (the file), read (the whole; jumps are followed by
-`formats/chains`); write stands alone.
+Read in the order quoting, ruleline (one line), read (the file; jumps are followed by `formats/chains`); write stands
+alone.
 """
