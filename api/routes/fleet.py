@@ -13,7 +13,7 @@ from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath,
 from api.limits import SmallBody
 from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.control.firewalls import check_tracking
-from orchestrator.control.fleet.deciding import predict_load
+from orchestrator.control.fleet.sizing import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.firewalls.capacities import model_of

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from orchestrator.bench.benchlab import channels, ground, processor_s
 from orchestrator.bench.control_plane.sizes import TENANT
 from orchestrator.bench.control_plane.suite import description
-from orchestrator.bench.ground import channels, ground, processor_s
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.bench.ground import resident_mib
+from orchestrator.bench.benchlab import resident_mib
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import answers, run_program

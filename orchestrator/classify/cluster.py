@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.classify.captures import BEGINNING, Mark, open_capture
-from orchestrator.classify.deciding import Deciding
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.records import GZIP
 from orchestrator.classify.replay import Replay, Sums, replay
 from orchestrator.errors import AclflowError, Refused, Unreachable

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify import _frames
-from orchestrator.classify.deciding import NOBODY, Deciding, Verdicts
 from orchestrator.classify.flowrecords import FlowRecords
 from orchestrator.classify.flows import Count, FlowCounts, Flows, add_values, flows_of
 from orchestrator.classify.frames import Frames
 from orchestrator.classify.grouping import I32, I64, groups
+from orchestrator.classify.listdecider import NOBODY, Deciding, Verdicts
 from orchestrator.classify.packets import PACKET, SEEN, Packets, Unread
 from orchestrator.classify.records import Piece
 from orchestrator.classify.timeline import Fate, Timeline

@@ -15,10 +15,10 @@ from orchestrator.cli.options import BRIDGE, Bridge, RunDir, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
 from orchestrator.compile.pipelines.host import SERVICES_PORT, Table
-from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.services.hostservices import HostServices, Subnet
 from orchestrator.enforce.services.servicekeeper import keep_services, offers, remove_services
 from orchestrator.enforce.services.serviceport import ServicesKernel
+from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.hosts.ovs import RUN_DIR, LocalSwitch
 from orchestrator.logs import configure_logging

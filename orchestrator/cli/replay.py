@@ -16,9 +16,9 @@ import typer
 
 from orchestrator.classify.captures import STDIN, Capture, open_capture
 from orchestrator.classify.cluster import Question, replay_on
-from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.live import LiveCapture
 from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.replay import Replay

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.classify.deciding import Decider, Deciding
 from orchestrator.classify.flows import Count, Flow, Flows
+from orchestrator.classify.listdecider import Decider, Deciding
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.timeline import MOST_BINS, Interval

@@ -11,8 +11,8 @@ from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import BRIDGE, Bridge, RunDir, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
-from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.enforce.uplink.monitors import SwitchRows
 from orchestrator.enforce.uplink.routeduplink import GUARD_TABLE, RoutedUplink
 from orchestrator.enforce.uplink.uplinkkeeper import keep_uplink, remove_uplink

@@ -1,7 +1,7 @@
 """The loops between the store and the enforcement points: compile, publish, gather, expire.
 
 control.py      Control: units of work that compile before they commit
-maker.py        what is published next; catchingup.py the loop that publishes what nobody here has compiled
+maker.py        what is published next; controlloop.py the loop that publishes what nobody here has compiled
 compiler.py     policy snapshots into programs, with each domain's cache; each is proven before it leaves
 staging.py      intersection first: what may be published now on the way to the newest policy
 publisher.py    every domain's current program and recent deltas, and who waits for a newer one

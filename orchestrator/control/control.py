@@ -4,7 +4,7 @@
                                           │              │ TooLarge, NotExpressible    │
                                           ▼              ▼                             a commit that nobody here
                                           roll back: the caller is told before         compiled (another process, a
-                                          anything was acknowledged                    start): `catchingup.py`
+                                          anything was acknowledged                    start): `controlloop.py`
 
 Each step takes what the one before returned: a `Turn`, `_Edited`, `Committed`.
 Between a decision what to publish and its publication nobody else decides: a turn of the `Maker`'s is held.
@@ -27,9 +27,9 @@ import structlog
 
 from orchestrator import stages
 from orchestrator.compile.estimate import Estimate
-from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.ceilings import Admission, Ceilings, takes_long
 from orchestrator.control.compiler import Compiler
+from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.duties import Duties
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.classify.deciding import NOBODY, Decider, Deciding
+from orchestrator.classify.listdecider import NOBODY, Decider, Deciding
 from orchestrator.classify.packets import PACKET, record
 from orchestrator.control.dryruns import tried_list
 from orchestrator.policy.addresses import Prefix, format_address

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.control.fleet import deciding
-from orchestrator.control.fleet.deciding import sample_of
+from orchestrator.control.fleet import sizing
+from orchestrator.control.fleet.sizing import sample_of
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
@@ -186,10 +186,10 @@ class FleetGauges(Collector):
             sick.add_metric([domain], sum(not member.health.is_well for member in serving))
             packets.add_metric([domain], sample.packets_pps)
             bits.add_metric([domain], sample.bits_bps)
-            in_use = deciding.busy(look)
+            in_use = sizing.busy(look)
             if in_use is not None:
                 busy.add_metric([domain], in_use)
-            by_model = deciding.predict_load(look, sample.rules, models.get(look.record.settings.plane))
+            by_model = sizing.predict_load(look, sample.rules, models.get(look.record.settings.plane))
             if by_model is not None:
                 predicted.add_metric([domain], by_model.predicted)
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)

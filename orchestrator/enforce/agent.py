@@ -32,20 +32,20 @@ from orchestrator import interpreter
 from orchestrator.client import Held
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import REHOME
-from orchestrator.enforce import convoy
+from orchestrator.enforce import onethread
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
-from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.guardtable import leg_guard
-from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.loop import Loop
+from orchestrator.enforce.programfiles import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
 from orchestrator.enforce.standing import Device, Goal, Point, Timing
 from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.enforce.trial import TrialOffice, Trier
 from orchestrator.enforce.watch import Copy, Watch
 from orchestrator.errors import AclflowError, Drifted, Missing, TryAgain
@@ -284,7 +284,7 @@ class Agent:
                 self._keep()
         work = self._loop.take(goal)
         if work is not None:
-            convoy.advance((convoy.Member(work, self._loop.take_over),))
+            onethread.advance((onethread.Member(work, self._loop.take_over),))
         self._keeping.poke()
 
     def _note_point(self, point: Point) -> None:

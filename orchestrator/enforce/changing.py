@@ -1,7 +1,7 @@
 """A running change of a few rows, which one thread continues for several devices.
 
 A device writes such a change and reads back exactly what it touched. It does so as a generator that yields whatever it
-waits for, so whoever drives it (`finish` for one device, `convoy.advance` for several) chooses how to wait.
+waits for, so whoever drives it (`finish` for one device, `onethread.advance` for several) chooses how to wait.
 """
 
 from __future__ import annotations

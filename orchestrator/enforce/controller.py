@@ -25,15 +25,15 @@ from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
-from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.fleet import Fleet
-from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.pathswitches import EdgeService, SpreadService
+from orchestrator.enforce.programfiles import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
 from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.enforce.watch import ProgramSource, Watch
 from orchestrator.errors import Missing, TryAgain
 from orchestrator.largepages import keep_gathered

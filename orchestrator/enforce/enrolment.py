@@ -22,9 +22,9 @@ import structlog
 from orchestrator.client import Client
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
-from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.identity import ENROL_AGAIN, LAID_DOWN_AFTER_S, Identity, Renewal, TokenRenewal
 from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain, Unauthenticated
 from orchestrator.identity.files import write_file

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.client import Host
-from orchestrator.enforce import convoy
+from orchestrator.enforce import onethread
 from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel
@@ -84,7 +84,7 @@ class Fleet:
             strangers = self._channels.keys() - self.members.keys()
         with self._together():
             works = ((member.loop, work) for member in members if (work := member.loop.take(goal)) is not None)
-            convoy.advance((convoy.Member(work, loop.take_over) for loop, work in works), meanwhile)
+            onethread.advance((onethread.Member(work, loop.take_over) for loop, work in works), meanwhile)
         if strangers:
             self._on_stranger()
 

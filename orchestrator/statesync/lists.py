@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.classify.deciding import NOBODY, Deciding
+from orchestrator.classify.listdecider import NOBODY, Deciding
 from orchestrator.classify.packets import PACKET, Packets
 from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing
 from orchestrator.policy.addresses import Family, Prefix

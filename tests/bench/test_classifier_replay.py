@@ -16,7 +16,7 @@ from orchestrator.bench.classifier.replay import (
     write_each_a_flow,
     write_flows,
 )
-from orchestrator.classify.deciding import Deciding
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.packets import Packets
 from orchestrator.errors import Drifted
 from orchestrator.policy.addresses import Family

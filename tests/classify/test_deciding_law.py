@@ -14,7 +14,7 @@ from strategies import OWNED, acls, corner_packets_of
 
 from orchestrator.classify import _forest, grouping, search, space
 from orchestrator.classify.columns import I32, columns
-from orchestrator.classify.deciding import NOBODY, Deciding
+from orchestrator.classify.listdecider import NOBODY, Deciding
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import IN_ORDER, WAYS, Search
 from orchestrator.policy.addresses import Addresses, Family, Prefix

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from strategies import acls, corner_packets_of
 
 from orchestrator.classify.captures import Capture
-from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.flowrecords import FlowRecords
 from orchestrator.classify.flows import Count
 from orchestrator.classify.frames import NO_TIME
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.packets import Unread, packet_of
 from orchestrator.classify.replay import Replay, replay
 from orchestrator.control.packets.ipfix import Exporter

@@ -11,8 +11,8 @@ from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, pcap, pcapng, 
 
 from orchestrator.classify import captures as reading
 from orchestrator.classify.captures import Capture
-from orchestrator.classify.deciding import Deciding
 from orchestrator.classify.flows import Count, FlowCounts, Flows, Place, flows_of
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.packets import PACKET, Unread, record
 from orchestrator.classify.replay import Replay, replay
 from orchestrator.errors import BadInput

@@ -16,7 +16,7 @@ from orchestrator.classify.captures import PIECE
 _MEASURED = """
 import resource, sys
 from orchestrator.classify.captures import open_capture
-from orchestrator.classify.deciding import Deciding
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.replay import replay
 from orchestrator.policy.model import Acl
 with open_capture("-") as capture:

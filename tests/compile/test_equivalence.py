@@ -15,7 +15,7 @@ from hypothesis.strategies import DataObject
 from strategies import acls, policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.equivalence import cover, items, order, prove, shortestedit
+from orchestrator.compile.equivalence import cover, order, prove, rowdecoder, shortestedit
 from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
@@ -32,9 +32,9 @@ RULE = Cookie(Tier.HOST, Kind.RULE).pack()
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every law and every mutant, with the extension and without."""
     if request.param == "native":
-        assert items.NATIVE is not None, "the extension was not built"
+        assert rowdecoder.NATIVE is not None, "the extension was not built"
     else:
-        for module in (items, cover, order, shortestedit):
+        for module in (rowdecoder, cover, order, shortestedit):
             monkeypatch.setattr(module, "NATIVE", None)
 
 

@@ -14,7 +14,7 @@ import pytest
 from lifted_shop import SHOP
 
 from orchestrator.compile.equivalence import prove
-from orchestrator.compile.equivalence.items import decode
+from orchestrator.compile.equivalence.rowdecoder import decode
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.pipelines.host import Table

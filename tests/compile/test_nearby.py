@@ -10,8 +10,8 @@ from strategies import acls
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.chain import RULE
-from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.equivalence.lines import Lines
+from orchestrator.compile.equivalence.rowdecoder import decode
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lists.edits import hunks
 from orchestrator.compile.lists.nearby import Bounds

@@ -7,8 +7,8 @@ from math import log2
 
 import numpy as np
 
-from orchestrator.compile.equivalence.items import ITEM, Items
 from orchestrator.compile.equivalence.order import index_of
+from orchestrator.compile.equivalence.rowdecoder import ITEM, Items
 
 
 def grid(ports: int, *, addresses: int = 1) -> Items:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laws.test_levels_update import stories
 
 from orchestrator.compile.conjunctions import conjunctive
-from orchestrator.compile.equivalence import cover, items, order, prove, shortestedit
+from orchestrator.compile.equivalence import cover, order, prove, rowdecoder, shortestedit
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.openflow import oxm
 from orchestrator.errors import NotEquivalent
@@ -43,7 +43,7 @@ LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 @pytest.fixture(params=["native", "plain"], autouse=True)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        for module in (items, cover, order, shortestedit):
+        for module in (rowdecoder, cover, order, shortestedit):
             monkeypatch.setattr(module, "NATIVE", None)
 
 

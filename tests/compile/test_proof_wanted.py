@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from strategies import acls
 
-from orchestrator.compile.equivalence import wanted as proof
-from orchestrator.compile.equivalence.wanted import Pool, Wanted
+from orchestrator.compile.equivalence import rulesets as proof
+from orchestrator.compile.equivalence.rulesets import Pool, Wanted
 from orchestrator.policy.model import Acl
 from orchestrator.policy.spans import Span
 

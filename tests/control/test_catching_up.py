@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import pytest
 from patience import until
 
-from orchestrator.control.catchingup import CatchingUp
+from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging

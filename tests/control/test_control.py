@@ -337,7 +337,7 @@ def test_a_store_that_is_away_for_a_moment_is_asked_again(
         return read()
 
     monkeypatch.setattr(plant.store, "read", sometimes)
-    monkeypatch.setattr("orchestrator.control.catchingup._RETRY_S", 0.05)
+    monkeypatch.setattr("orchestrator.control.controlloop._RETRY_S", 0.05)
     plant.control.loop.look_at("pop")
     until(lambda: plant.program().generation == stored)
 

@@ -10,7 +10,7 @@ import pytest
 from fleet_world import SETTINGS, World, fresh
 
 from orchestrator.cloud.base import Pace, Vnf, VnfState
-from orchestrator.control.fleet.sights import Lookout, Sky, Wait
+from orchestrator.control.fleet.vnfinputs import Lookout, Sky, Wait
 from orchestrator.errors import BadInput, Unreachable
 from orchestrator.scaling.lifecycle import MemberState
 

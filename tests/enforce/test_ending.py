@@ -11,7 +11,7 @@ from patience import PATIENCE_S
 
 ANOTHER_THREAD = """
 import signal, sys, threading, time
-from orchestrator.enforce.ending import AskedToEnd
+from orchestrator.enforce.stopsignal import AskedToEnd
 
 def send():
     time.sleep(0.3)  # until the main thread waits
@@ -26,7 +26,7 @@ assert asked.is_set()
 
 AT_ONCE = """
 import os, sys
-from orchestrator.enforce.ending import AskedToEnd
+from orchestrator.enforce.stopsignal import AskedToEnd
 
 asked = AskedToEnd()
 assert not asked.is_set()
@@ -47,7 +47,7 @@ def test_a_wish_to_end_is_heard(program: str, number: signal.Signals) -> None:
 def test_other_signals_are_no_such_wish() -> None:
     program = """
 import os, signal
-from orchestrator.enforce.ending import AskedToEnd
+from orchestrator.enforce.stopsignal import AskedToEnd
 
 asked = AskedToEnd()
 signal.signal(signal.SIGUSR1, lambda *_: None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from enforce.programs import program, rule
 
-from orchestrator.enforce.keeping import Keeper
+from orchestrator.enforce.programfiles import Keeper
 from orchestrator.enforce.standing import Goal, same
 from orchestrator.enforce.state import StateDir
 from orchestrator.errors import Missing

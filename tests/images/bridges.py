@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from images.guest import HERE, Guest
 
-from orchestrator.bench.ground import wait_connected
+from orchestrator.bench.benchlab import wait_connected
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyroute2 import IPRoute
 
-from orchestrator.bench.ground import wait_connected
+from orchestrator.bench.benchlab import wait_connected
 from orchestrator.bench.traffic.vnf import handled_packets
 from orchestrator.compile.edgeprogram import packets_of_lines
 from orchestrator.enforce import gap

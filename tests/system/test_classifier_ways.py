@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench.classifiers import suite, ways
+from orchestrator.bench.classifiers import kernelsearches, suite
 from orchestrator.bench.results import Results
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.errors import Drifted
@@ -15,11 +15,11 @@ MOST_CELLS = 1 << 20
 
 
 def test_all_ways_find_the_same_rows_and_a_wrong_one_is_noticed(tmp_path: Path) -> None:
-    programs = ways.build(tmp_path, 4 * MOST_CELLS)
+    programs = kernelsearches.build(tmp_path, 4 * MOST_CELLS)
     made = suite.prepare_rows(synthetic(60), MOST_CELLS)
     results = Results("classifiers", {})
     spent = suite.measure_list(results, programs, "few", made, rounds=1, times=256)
     assert spent.keys() == {suite.VECTORS, suite.TUPLES, suite.CLASSES}
     assert {f"few_{word}_ns" for word in ("vectors", "tuples", "recursive")} == results.figures.keys()
-    with ways.vectors(programs, made.packets, made.rows[1:]) as without_the_first, pytest.raises(Drifted):
+    with kernelsearches.vectors(programs, made.packets, made.rows[1:]) as without_the_first, pytest.raises(Drifted):
         suite.check(without_the_first, made, "one row less")

@@ -10,7 +10,7 @@ import pytest
 from enforce.contract_filters import POLICIES, corner_packets
 
 from orchestrator.classify import live
-from orchestrator.classify.deciding import Deciding
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.live import LiveCapture
 from orchestrator.classify.replay import Replay, replay
 from orchestrator.errors import BadInput, Missing

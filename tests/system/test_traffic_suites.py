@@ -15,9 +15,9 @@ from system.leftovers import leftovers
 
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.aclsizes import Sizes as AclSizes
+from orchestrator.bench.benchlab import PREFIX
 from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.fw_vnf.vnfsizes import Sizes as FwVnfSizes
-from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.promotion.drift import Drift

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from orchestrator.bench.ground import PREFIX, wait_connected
+from orchestrator.bench.benchlab import PREFIX, wait_connected
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.compile.hostprogram import compile_host

@@ -23,7 +23,7 @@ from orchestrator.bench.classifier.classifierlists import drawn, generate_list
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.classify.captures import open_capture
-from orchestrator.classify.deciding import Deciding
+from orchestrator.classify.listdecider import Deciding
 from orchestrator.classify.packets import Packets, packet_of
 from orchestrator.classify.replay import Replay, replay
 from orchestrator.enforce.drivers.openflow import frames

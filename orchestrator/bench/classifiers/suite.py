@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from orchestrator.bench.classifiers import ways
+from orchestrator.bench.classifiers import kernelsearches
+from orchestrator.bench.classifiers.kernelsearches import Programs, Way
 from orchestrator.bench.classifiers.recursive import Recursive, recursive
 from orchestrator.bench.classifiers.tuplespace import Masked, TupleSpace, tuple_space
-from orchestrator.bench.classifiers.ways import Programs, Way
 from orchestrator.bench.firewall_server.general import classifier_rows
 from orchestrator.bench.nft_cost import owning_all, sets
 from orchestrator.bench.progress import Progress
@@ -72,7 +72,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
     results = Results("classifiers", {"rounds": rounds, "packets": times})
     spent: dict[str, Mapping[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        programs = ways.build(Path(folder), 4 * _MOST_CELLS[quick])
+        programs = kernelsearches.build(Path(folder), 4 * _MOST_CELLS[quick])
         for name, acl in sets(results):
             if name in _LEFT_OUT:
                 continue
@@ -121,7 +121,7 @@ def _time_call(make: Callable[[], T]) -> tuple[T, float]:
 def sample(rows: Sequence[CacheRow]) -> tuple[Masked, ...]:
     """Return packets that rows hold, drawn over the whole list and shuffled."""
     draw = random.Random(7)  # noqa: S311 -- the same packets in every run
-    chosen = [rows[place * len(rows) // ways.SAMPLE] for place in range(ways.SAMPLE)]
+    chosen = [rows[place * len(rows) // kernelsearches.SAMPLE] for place in range(kernelsearches.SAMPLE)]
     draw.shuffle(chosen)
     return tuple(_inside(row, draw) for row in chosen)
 
@@ -178,15 +178,17 @@ def measure_list(
 
 def _start_ways(programs: Programs, stack: ExitStack, results: Results, name: str, made: Rows) -> dict[str, Way]:
     running = {
-        _BARE: stack.enter_context(ways.bare(programs, made.packets)),
-        VECTORS: stack.enter_context(ways.vectors(programs, made.packets, made.rows)),
+        _BARE: stack.enter_context(kernelsearches.bare(programs, made.packets)),
+        VECTORS: stack.enter_context(kernelsearches.vectors(programs, made.packets, made.rows)),
     }
     try:
-        running[TUPLES] = stack.enter_context(ways.tuples(programs, made.packets, made.space))
+        running[TUPLES] = stack.enter_context(kernelsearches.tuples(programs, made.packets, made.space))
     except Missing as error:
         results.absent[f"{name}_{_WORDS[TUPLES]}_ns"] = str(error)
     if isinstance(made.combined, Recursive):
-        running[CLASSES] = stack.enter_context(ways.combined_ways(programs, made.packets, made.rows, made.combined))
+        running[CLASSES] = stack.enter_context(
+            kernelsearches.combined_ways(programs, made.packets, made.rows, made.combined)
+        )
     else:
         results.absent[f"{name}_{_WORDS[CLASSES]}_ns"] = f"not made here: {made.combined}"
     return running

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from orchestrator.bench.benchlab import ran_s
 from orchestrator.bench.console.stage import TENANT, Stage, stage
-from orchestrator.bench.ground import ran_s
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic

@@ -19,9 +19,9 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
+from orchestrator.bench.benchlab import settle
 from orchestrator.bench.control_plane.rest import PATIENCE_S, more_rules, time_write
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes, name_of
-from orchestrator.bench.ground import settle
 from orchestrator.bench.ovn import HIGHEST_PRIORITY, Ovn, ovn
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
+from orchestrator.bench.benchlab import BASELINE_BRIDGES, clear, flows_as_text, ofctl_add, resident_mib
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes, name_of, record_ratio
 from orchestrator.bench.control_plane.wire import OFCTL
-from orchestrator.bench.ground import BASELINE_BRIDGES, clear, flows_as_text, ofctl_add, resident_mib
 from orchestrator.bench.results import Figure, Results, Series, Stack, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.client import Client, Written

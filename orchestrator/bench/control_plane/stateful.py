@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from orchestrator.bench.benchlab import ground, processor_s
 from orchestrator.bench.control_plane.rest import PATIENCE_S, time_write
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
-from orchestrator.bench.ground import ground, processor_s
 from orchestrator.bench.ovn import LogicalPort, ovn
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.state_sync.downloads import PORT, Ends, Web

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from orchestrator.bench.benchlab import ground
 from orchestrator.bench.control_plane import abuse, domain, overlay, rest, stateful, wire
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
-from orchestrator.bench.ground import ground
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.lab.spec import PopSpec

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.bench.benchlab import BASELINE_BRIDGES, channels, clear, flows_as_text, ofctl_add
 from orchestrator.bench.control_plane.sizes import Sizes, name_of, record_ratio
-from orchestrator.bench.ground import BASELINE_BRIDGES, channels, clear, flows_as_text, ofctl_add
 from orchestrator.bench.results import Results, Target
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.cookies import Cookie, Kind

@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from pyroute2 import IPRoute
 
-from orchestrator.bench import deciding
+from orchestrator.bench import fleetdecisions
+from orchestrator.bench.benchlab import PREFIX
 from orchestrator.bench.elastic import sender
-from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.client import Client
@@ -231,7 +231,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
         with _ground(place, sizes) as (lab, client):
             found.append(_Run(lab, client, sizes).go())
     conclude(results, found)
-    deciding.measure(results, rounds=_DECIDING_ROUNDS)
+    fleetdecisions.measure(results, rounds=_DECIDING_ROUNDS)
     results.notes += _write_notes(sizes)
     return results
 

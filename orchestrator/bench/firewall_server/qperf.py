@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.bench.ground import ran_s
+from orchestrator.bench.benchlab import ran_s
 from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
 from orchestrator.errors import Refused
 from orchestrator.lab.processes import Process, marked_processes

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 
 from orchestrator.bench.fw_vnf import alone
 from orchestrator.bench.fw_vnf.alone import Rates
+from orchestrator.bench.fw_vnf.manyfirewalls import STREAMS, yard
 from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
-from orchestrator.bench.fw_vnf.yard import STREAMS, yard
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic.filters import Filter

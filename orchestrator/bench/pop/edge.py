@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from orchestrator.bench.ground import wait_connected
+from orchestrator.bench.benchlab import wait_connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.traffic.vnf import Ports, handled_packets, megaflows, missed_packets

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from orchestrator.bench.ground import processor_s
+from orchestrator.bench.benchlab import processor_s
 from orchestrator.bench.scale.services import RESTS_S, RULES, fill_store, make_rule
 from orchestrator.client import Client
 from orchestrator.errors import TryAgain, Unreachable

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
-from orchestrator.bench.ground import processor_s
+from orchestrator.bench.benchlab import processor_s
 from orchestrator.bench.state_sync.syncworld import CLIENT, SERVER, SERVER4
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.bench.ground import processor_s
+from orchestrator.bench.benchlab import processor_s
 from orchestrator.bench.state_sync.downloads import Downloads, Web, compile_native
 from orchestrator.bench.state_sync.syncworld import World
 from orchestrator.errors import Missing

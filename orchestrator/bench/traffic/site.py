@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from orchestrator.bench.ground import PREFIX
+from orchestrator.bench.benchlab import PREFIX
 from orchestrator.bench.traffic import servers
 from orchestrator.bench.traffic.line import Line
 from orchestrator.lab import pop

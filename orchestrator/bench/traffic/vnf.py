@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from orchestrator.bench.ground import wait_connected
+from orchestrator.bench.benchlab import wait_connected
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import FEW_ROWS, finish

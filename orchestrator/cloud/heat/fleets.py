@@ -21,7 +21,7 @@ from orchestrator.cloud.heat.alarms import GROW
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
 from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.settings import ALARMS, HeatSettings
-from orchestrator.cloud.heat.sight import Sight, as_named_by_heat, look, own_name, vnfs
+from orchestrator.cloud.heat.stackstate import Sight, as_named_by_heat, look, own_name, vnfs
 from orchestrator.cloud.heat.words import in_words, too_little_room
 from orchestrator.errors import BadInput, Busy, TooLarge
 

@@ -18,13 +18,13 @@ Independence
 
 Read in this order:
 
-    items.py        match bytes as boxes of intervals, and the same reader in plain Python
-    wanted.py       rules as sets of addresses, ports, flags
+    rowdecoder.py   match bytes as boxes of intervals, and the same reader in plain Python
+    rulesets.py     rules as sets of addresses, ports, flags
     cover.py        coverage; order.py the order; each in C and in plain Python
     chain.py        a list with all that ends it; sortedrows.py rows sorted out by cookie, and their places
     shortestedit.py which rules of a list are others than before
     listproof.py    a list's proof, from scratch and after a change, its rules' keys; checks.py what it holds rows to
-    ledger.py       what is kept of it, of known.py
+    ledger.py       what is kept of it, of provenfacts.py
     membersets.py   what sides stand for, followed as members come and go; memberproof.py what that leaves to be proven
     conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
     lines.py        what packets ahead of the lists would have met; liftedproof.py the rows that decide there

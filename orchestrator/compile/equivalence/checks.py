@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
-from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, Known, join_items
 from orchestrator.compile.equivalence.order import Pair
+from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, Known, join_items
+from orchestrator.compile.equivalence.rowdecoder import Items
+from orchestrator.compile.equivalence.rulesets import expected_packets
 from orchestrator.compile.equivalence.sortedrows import check_verdict
-from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
 from orchestrator.program.flows import FlowTable

@@ -23,10 +23,10 @@ from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
-from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.order import index_of
+from orchestrator.compile.equivalence.rowdecoder import Items
+from orchestrator.compile.equivalence.rulesets import expected_packets
 from orchestrator.compile.equivalence.sortedrows import checked_rows, kind_of, kinds
-from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import ROW_STAGES
 from orchestrator.compile.openflow.encoder import rule_flows

@@ -37,14 +37,14 @@ from orchestrator.compile.equivalence.conjunctions import (
     wrong_flow,
 )
 from orchestrator.compile.equivalence.cover import COVERED, cover
-from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, content, join_items, replace_items
 from orchestrator.compile.equivalence.memberproof import prefixes_of
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost
 from orchestrator.compile.equivalence.order import index_of
+from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, content, join_items, replace_items
+from orchestrator.compile.equivalence.rowdecoder import Items
+from orchestrator.compile.equivalence.rulesets import expected_packets
 from orchestrator.compile.equivalence.shortestedit import edits_of
 from orchestrator.compile.equivalence.sortedrows import checked_rows
-from orchestrator.compile.equivalence.wanted import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.model import SIDES, Rule, with_sides

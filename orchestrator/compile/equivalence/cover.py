@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.compile.equivalence.extension import NATIVE
-from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items
-from orchestrator.compile.equivalence.wanted import Pool, Wanted
+from orchestrator.compile.equivalence.rowdecoder import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items
+from orchestrator.compile.equivalence.rulesets import Pool, Wanted
 
 COVERED, OUTSIDE, WRONG_VOLUME = range(3)
 

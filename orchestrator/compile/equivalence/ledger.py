@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.equivalence.checks import check_order
-from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, alike, join_items
 from orchestrator.compile.equivalence.order import clash, clash_among, overlapping
+from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, Base, Known, Place, alike, join_items
+from orchestrator.compile.equivalence.rowdecoder import Items
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
 from orchestrator.program.flows import U64

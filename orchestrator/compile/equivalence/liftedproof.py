@@ -28,8 +28,8 @@ import numpy as np
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, limit_action, report_action
-from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
+from orchestrator.compile.equivalence.rowdecoder import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN
 from orchestrator.compile.openflow.instructions import output
 from orchestrator.compile.pipelines.edge import EdgeTable

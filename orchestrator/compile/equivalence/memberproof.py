@@ -22,9 +22,9 @@ import numpy as np
 
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
-from orchestrator.compile.equivalence.items import FAMILY, Items
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost, sides_of
-from orchestrator.compile.equivalence.wanted import expected_packets
+from orchestrator.compile.equivalence.rowdecoder import FAMILY, Items
+from orchestrator.compile.equivalence.rulesets import expected_packets
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Rule, with_sides

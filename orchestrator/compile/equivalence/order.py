@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.equivalence.extension import NATIVE
-from orchestrator.compile.equivalence.items import TABLE, Items
+from orchestrator.compile.equivalence.rowdecoder import TABLE, Items
 
 Pair = tuple[int, int]
 

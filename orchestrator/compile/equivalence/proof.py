@@ -11,10 +11,10 @@ from orchestrator.compile.equivalence.alonerows import chain_alone, read_alone
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
 from orchestrator.compile.equivalence.conjunctionsteps import Change, follow_conjunctions
-from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.liftedproof import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
+from orchestrator.compile.equivalence.rowdecoder import Items
 from orchestrator.compile.equivalence.sortedrows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.compile.equivalence.trackedproof import alone_rows, read_rows, read_whole, tracks
 from orchestrator.errors import NotEquivalent

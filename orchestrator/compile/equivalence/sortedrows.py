@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
 from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends, is_limited
-from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, REGISTERS, Decoded, Items, decode
+from orchestrator.compile.equivalence.rowdecoder import FAMILY, PROTOCOL, REGISTERS, Decoded, Items, decode
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action, Rule

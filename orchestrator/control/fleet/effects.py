@@ -15,7 +15,7 @@ from itertools import groupby
 import structlog
 
 from orchestrator.cloud.base import Cloud, VnfOrder, VnfState
-from orchestrator.control.fleet.sights import Sky
+from orchestrator.control.fleet.vnfinputs import Sky
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, TryAgain
 from orchestrator.store.firewalls.fleetrecords import Member

@@ -23,10 +23,10 @@ from typing import Protocol
 import structlog
 
 from orchestrator.compile.spreadprogram import Member as SpreadMember
-from orchestrator.control.fleet import deciding
+from orchestrator.control.fleet import sizing
 from orchestrator.control.fleet.effects import AUTHOR, CloudHand, Sweep
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
-from orchestrator.control.fleet.sights import Lookout, Sky, Wait
+from orchestrator.control.fleet.vnfinputs import Lookout, Sky, Wait
 from orchestrator.control.pauses import Resting
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
@@ -124,7 +124,7 @@ class FleetKeeper:
         if self._ages.look(now) or self._listens_since is None:  # over a jump of the clock nobody had the time to speak
             self._listens_since = now
         moved = [self._keep_fleet(known) for known in found if known.domain not in self._resting]
-        due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
+        due = frozenset(known.look.record.domain for known in found if sizing.is_due(known.look, now))
         moved.append(bool(due) and self._decide(due))
         if self._sky is not None:
             self._sweep.swept(self._units, self._sky)
@@ -252,9 +252,9 @@ class FleetKeeper:
     def _decide(self, due: frozenset[str]) -> bool:
         """Decide on some fleets; whether any is to change."""
         grounds = self._units.read(
-            lambda unit: deciding.grounds(unit, [look for look in unit.fleets.looks() if look.record.domain in due])
+            lambda unit: sizing.grounds(unit, [look for look in unit.fleets.looks() if look.record.domain in due])
         )
-        made = [(ground, deciding.decide_size(ground)) for ground in grounds]
+        made = [(ground, sizing.decide_size(ground)) for ground in grounds]
         changes = [each for each in made if each[1].size != each[0].fleet.size]
         if len(changes) < len(made):
             self._write(lambda unit: _keep_decisions(unit, [each for each in made if each not in changes]))
@@ -262,7 +262,7 @@ class FleetKeeper:
             self._resize_by_decision(ground, decision)
         return bool(changes)
 
-    def _resize_by_decision(self, ground: deciding.Ground, decision: Decision) -> None:
+    def _resize_by_decision(self, ground: sizing.Ground, decision: Decision) -> None:
         domain = ground.look.record.domain
         try:
             self._write(lambda unit: _resize_fleet(unit, ground, decision))
@@ -290,29 +290,29 @@ def _tell_refused(unit: Unit, domain: str, because: str) -> None:
     unit.events.append("fleet.refused", domain, {"because": because})
 
 
-def _keep_decisions(unit: Unit, made: Sequence[tuple[deciding.Ground, Decision]]) -> None:
+def _keep_decisions(unit: Unit, made: Sequence[tuple[sizing.Ground, Decision]]) -> None:
     for ground, decision in made:
         _keep_decision(unit, ground, decision)
 
 
-def _keep_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+def _keep_decision(unit: Unit, ground: sizing.Ground, decision: Decision) -> None:
     """Note a decision that changes nothing, and what it was made on."""
     record = ground.look.record
-    unit.fleets.sample(record.domain, ground.samples[-1], deciding.KEEP_SAMPLES_S)
-    held, was_held = (each.startswith(deciding.HELD) for each in (decision.because, record.because))
+    unit.fleets.sample(record.domain, ground.samples[-1], sizing.KEEP_SAMPLES_S)
+    held, was_held = (each.startswith(sizing.HELD) for each in (decision.because, record.because))
     if held and not was_held:
         unit.events.append("fleet.held", record.domain, {"because": decision.because})
     model = None if ground.model is None else ground.model.version
     unit.fleets.note_decision(record.domain, decision.size, decision.because, model=model)
 
 
-def _resize_fleet(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+def _resize_fleet(unit: Unit, ground: sizing.Ground, decision: Decision) -> None:
     """Carry a decision out: rows for new VNFs, the end of service for others."""
     domain, settings = ground.look.record.domain, ground.look.record.settings
     _keep_decision(unit, ground, decision)
     more = decision.size - ground.fleet.size
     if more > 0:
         unit.fleets.ask(domain, more, settings.plane, decision.because)
-    for name in deciding.leaving(ground.look, -more):
+    for name in sizing.leaving(ground.look, -more):
         unit.fleets.drain(domain, name, decision.because)
     unit.fleets.record(domain, ground.fleet.size, decision.size, decision.because, by=AUTHOR)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.compile.spreadprogram import Member as SpreadMember
 from orchestrator.compile.spreadprogram import MemberState as SpreadState
-from orchestrator.control.fleet import sights, trials
-from orchestrator.control.fleet.sights import Sky
+from orchestrator.control.fleet import trials, vnfinputs
+from orchestrator.control.fleet.vnfinputs import Sky
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import TRIED, MemberState, Step, Trial, step
 from orchestrator.store.firewalls.fleetrecords import FleetLook, Member, MemberLook, Place, TrialSheet
@@ -77,18 +77,18 @@ def news_of(unit: Unit, known: Known, view: View) -> News:
 def _find_member_news(unit: Unit, known: Known, look: MemberLook, view: View, news: News) -> None:
     member, settings = look.member, known.look.record.settings
     health, trouble = member.health, ""
-    if member.state in sights.WATCHED:
-        health, trouble = sights.health_of(look, unit.now, view.listens_since, settings.patience)
+    if member.state in vnfinputs.WATCHED:
+        health, trouble = vnfinputs.health_of(look, unit.now, view.listens_since, settings.patience)
         if health != member.health:
             news.health.append((member, health, trouble))
     trial = _trial(unit, member, news) if member.state in TRIED else (Trial.WAITING, "")
-    around = sights.Around(_is_spread(known), _is_last(known, member), settings.stateful, settings.alarms)
-    now = sights.seen(look, view.sky, health, trouble or trial[1], trial[0], around, unit.now)
+    around = vnfinputs.Around(_is_spread(known), _is_last(known, member), settings.stateful, settings.alarms)
+    now = vnfinputs.seen(look, view.sky, health, trouble or trial[1], trial[0], around, unit.now)
     taken = step(member.state, now, (unit.now - member.since).total_seconds(), settings.patience)
     if taken is not None:
         news.steps.append((member, taken))
     _, vnf = view.sky.of(member)
-    if vnf is not None and (vnf.progress, place := sights.place_of(member, vnf)) != (member.progress, member.place):
+    if vnf is not None and (vnf.progress, place := vnfinputs.place_of(member, vnf)) != (member.progress, member.place):
         news.notes.append((member, vnf.progress, place))
 
 

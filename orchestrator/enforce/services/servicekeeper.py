@@ -21,13 +21,13 @@ import structlog
 from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.chores import Chore
-from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.services.answerer import Answerer
 from orchestrator.enforce.services.hostservices import NAMES_A_SECOND, RESOLVER, HostServices
 from orchestrator.enforce.services.requestframes import Caller
 from orchestrator.enforce.services.routers import advertisement
 from orchestrator.enforce.services.serviceport import ServicesKernel
+from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.uplink.monitors import KernelMonitor
 from orchestrator.errors import AclflowError, Missing, Unreachable
 from orchestrator.hosts.ovs import LocalSwitch

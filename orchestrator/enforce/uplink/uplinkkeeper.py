@@ -19,8 +19,8 @@ from typing import Protocol
 import structlog
 
 from orchestrator.enforce.chores import Chore
-from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.guardtable import GuardTable
+from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.uplink.arrivals import Arrivals, Rank
 from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor, SwitchRows
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink

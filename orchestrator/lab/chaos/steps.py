@@ -33,8 +33,8 @@ STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tell": "orchestrator.store.engine:Store.tell",
         },
         "controller": {
-            "note": "orchestrator.enforce.keeping:Keeper.jot",
-            "keep": "orchestrator.enforce.keeping:Keeper.keep",
+            "note": "orchestrator.enforce.programfiles:Keeper.jot",
+            "keep": "orchestrator.enforce.programfiles:Keeper.keep",
             "observe": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver.observe",
             "apply": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver.apply",
             "change": "orchestrator.enforce.drivers.openflow.driver:OpenFlowDriver._evaluate_answers",
@@ -42,8 +42,8 @@ STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "report": "orchestrator.enforce.report:Reporter.point",
         },
         "agent": {
-            "note": "orchestrator.enforce.keeping:Keeper.jot",
-            "keep": "orchestrator.enforce.keeping:Keeper.keep",
+            "note": "orchestrator.enforce.programfiles:Keeper.jot",
+            "keep": "orchestrator.enforce.programfiles:Keeper.keep",
             "transaction": "orchestrator.enforce.drivers.nftables.netlink:Netlink.commit",
             "report": "orchestrator.enforce.report:Reporter.point",
         },

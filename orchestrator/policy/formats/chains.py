@@ -28,8 +28,8 @@ from dataclasses import dataclass, field, replace
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt
-from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS
 from orchestrator.policy.formats.express import ESTABLISHED_SET
+from orchestrator.policy.formats.lineboxes import HIDDEN_FRAGMENTS
 from orchestrator.policy.formats.results import Notes
 from orchestrator.policy.formats.tables import ACTIONS, LOGGING, NOT_GIVEN, PASSING, Chain, Line, Match, refuse_circles
 from orchestrator.policy.model import Action

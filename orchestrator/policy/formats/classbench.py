@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, shown
-from orchestrator.policy.formats.axes import Axes, boxes_of_axes
+from orchestrator.policy.formats.lineboxes import Axes, boxes_of_axes
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.model import Action, Direction, Packet

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import CARRIED
-from orchestrator.policy.formats.axes import Axes, boxes_of_axes, narrow
+from orchestrator.policy.formats.lineboxes import Axes, boxes_of_axes, narrow
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
 from orchestrator.policy.spans import Spans

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
+from orchestrator.policy.formats.formatlimits import (
+    EXPIRES,
+    NO_FLAGS,
+    WHOLE_PACKETS,
+    Limit,
+    note_unwritten,
+    tailor_rule,
+)
 from orchestrator.policy.formats.results import Effect, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, note_unwritten, tailor_rule
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.assemble import Clause
-from orchestrator.policy.formats.axes import Axes, boxes_of_axes
+from orchestrator.policy.formats.lineboxes import Axes, boxes_of_axes
 from orchestrator.policy.protocols import only_family
 from orchestrator.policy.space import ALL_ADDRESSES, Box
 from orchestrator.policy.spans import Span, Spans, union

@@ -17,7 +17,7 @@ from orchestrator.classify.captures import Capture
 from orchestrator.classify.frames import Frames, Link, read_frames, reference
 from orchestrator.classify.replay import kinds_of
 from orchestrator.compile import _equivalence
-from orchestrator.compile.equivalence.items import ITEM, REGISTERS
+from orchestrator.compile.equivalence.rowdecoder import ITEM, REGISTERS
 from orchestrator.edge import _matches
 from orchestrator.enforce import _nfqueue
 from orchestrator.enforce.drivers.openflow.flowdesc import read_counters

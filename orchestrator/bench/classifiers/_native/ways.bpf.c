@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* Ways to find the first row that holds a packet, each a program of its own: WAY_TUPLES, WAY_CLASSES or WAY_VECTORS is defined, or
  * none, which shows what it costs to run a program. Every run takes the next packet of `packets`, and answers with its
- * row. `ways.py` fills the maps.
+ * row. `kernelsearches.py` fills the maps.
  *
  *   WAY_VECTORS   the classifier's own search, on its own maps
  *   WAY_CLASSES   recursive flow classification: its five searches, then four tables of combined classes

@@ -2,7 +2,7 @@
  *
  * An item is one flow entry as what it matches: a box of closed intervals on eight axes and a ternary byte (TCP flags:
  * value under mask), with its priority and the place of its rule. Addresses of both IP versions are left-aligned in 128
- * bits; ICMP types and codes stand in the ports' place. The NumPy dtypes in ../../equivalence/items.py are the same.
+ * bits; ICMP types and codes stand in the ports' place. The NumPy dtypes in ../../equivalence/rowdecoder.py are the same.
  */
 #ifndef ACLFLOW_EQUIVALENCE_H
 #define ACLFLOW_EQUIVALENCE_H

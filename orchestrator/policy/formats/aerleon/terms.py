@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from orchestrator.errors import BadInput
 from orchestrator.policy.fields import ICMP_CODE
 from orchestrator.policy.formats.aerleon.library import Term
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.express import ESTABLISHED_SET
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, WHOLE
 from orchestrator.policy.spans import Span, Spans, intersect, union

@@ -20,8 +20,7 @@ from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.formats.aerleon.read import OWN_PLATFORM, default_marker
 from orchestrator.policy.formats.aerleon.terms import ICMP_CODES, ICMP_TYPES, PROTOCOLS
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     WHOLE_PACKETS,
     Limit,
     ListWriter,
@@ -31,6 +30,7 @@ from orchestrator.policy.formats.tailor import (
     without_flags,
     without_icmp_type,
 )
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
 from orchestrator.policy.formats.aws.services import axes_of, protocol
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options

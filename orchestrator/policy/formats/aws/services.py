@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orchestrator.errors import BadInput
-from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.json_node import Node
+from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
 from orchestrator.policy.formats.one_sided import Service
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP

@@ -16,8 +16,7 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.azure.read import ACTIONS, DIRECTIONS, PROTOCOLS, default_marker
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
     NO_FLAGS,
     WHOLE_PACKETS,
@@ -27,6 +26,7 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_icmp_type,
 )
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import IPV6_FRAGMENT

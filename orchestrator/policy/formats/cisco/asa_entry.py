@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco import asa_groups
 from orchestrator.policy.formats.cisco.accesslist import Config, Entry
 from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, Words, port_spans
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, protocol_of
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS

@@ -14,10 +14,10 @@ from types import MappingProxyType
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.axes import Axes, icmp_axes
 from orchestrator.policy.formats.cisco.accesslist import Config
 from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
+from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,

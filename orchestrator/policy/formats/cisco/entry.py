@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
-from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS, Axes, boxes_of_axes
 from orchestrator.policy.formats.cisco import groups as object_groups
 from orchestrator.policy.formats.cisco.accesslist import Entry, Groups, Kind
 from orchestrator.policy.formats.cisco.fieldwords import (
@@ -31,6 +30,7 @@ from orchestrator.policy.formats.cisco.fieldwords import (
     transport,
     wildcard,
 )
+from orchestrator.policy.formats.lineboxes import HIDDEN_FRAGMENTS, Axes, boxes_of_axes
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP

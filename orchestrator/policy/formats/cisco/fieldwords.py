@@ -11,7 +11,7 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.axes import Axes, icmp_axes
+from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.cisco.accesslist import Group, Groups
 from orchestrator.policy.formats.cisco.fieldwords import Words, address, port_spans, protocol, transport, wildcard
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.portnames import masked_addresses, prefix_spans
 from orchestrator.policy.space import ALL_ADDRESSES
 from orchestrator.policy.spans import Span, Spans, union

@@ -23,8 +23,7 @@ from types import MappingProxyType
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
     WHOLE_PACKETS,
     Limit,
@@ -35,6 +34,7 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_flags,
 )
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP

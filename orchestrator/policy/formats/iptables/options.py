@@ -18,8 +18,8 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.fields import ICMP_CODE
 from orchestrator.policy.formats.assemble import plain
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.portnames import IPTABLES_ICMP, icmp_kind, port_number, prefix_spans
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, parse_protocol

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
-from orchestrator.policy.formats.iptables.whole import FIRST_FRAGMENT, UNFRAGMENTED
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
     Limit,
     ListWriter,
@@ -27,6 +24,9 @@ from orchestrator.policy.formats.tailor import (
     without_flags,
     without_icmp_type,
 )
+from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
+from orchestrator.policy.formats.iptables.whole import FIRST_FRAGMENT, UNFRAGMENTED
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP, WITH_PORTS

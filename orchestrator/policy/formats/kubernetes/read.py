@@ -28,9 +28,9 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.nftables.document import TableKey, single
 from orchestrator.policy.formats.nftables.matchfields import (
     TRANSPORT,

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, format_address
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
     Limit,
     ListWriter,
@@ -25,6 +23,8 @@ from orchestrator.policy.formats.tailor import (
     tailor_rule,
     versions,
 )
+from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
-from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
+from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.openstack.groups import EVERY_OR_ZERO, protocol_of
 from orchestrator.policy.formats.portnames import prefix_spans

@@ -13,11 +13,7 @@ from dataclasses import replace
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, services_of
-from orchestrator.policy.formats.openstack.groups import ETHERTYPES
-from orchestrator.policy.formats.permits_only import reduce_permits
-from orchestrator.policy.formats.results import Exported
-from orchestrator.policy.formats.tailor import (
+from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
     NO_FLAGS,
     WHOLE_PACKETS,
@@ -26,6 +22,10 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_icmp_type,
 )
+from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, services_of
+from orchestrator.policy.formats.openstack.groups import ETHERTYPES
+from orchestrator.policy.formats.permits_only import reduce_permits
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS

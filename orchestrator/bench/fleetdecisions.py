@@ -20,7 +20,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, insert, update
 
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.control.fleet.deciding import Ground, decide_size, grounds
+from orchestrator.control.fleet.sizing import Ground, decide_size, grounds
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store import Store, open_store

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.equivalence.items import ITEM, Items
 from orchestrator.compile.equivalence.order import Index
+from orchestrator.compile.equivalence.rowdecoder import ITEM, Items
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
 from orchestrator.program.flows import U64

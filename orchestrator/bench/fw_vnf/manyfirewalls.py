@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
+from orchestrator.bench.benchlab import wait_connected
 from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT, PAPER_OCTETS
 from orchestrator.bench.fw_vnf.worstcase import filter_text
-from orchestrator.bench.ground import wait_connected
 from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.iperf import received_frames
