@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.fields import FRAGMENTS, NUMBERS, OF_ICMP
 from orchestrator.policy.model import AddressGroup, Rule, resolve
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
@@ -53,7 +54,8 @@ _WHOLE = (1 << 128) - 1
 _ONES = np.uint64(_HALF)
 _EVERY_PORT = [(0, HIGHEST_PORT)]
 _ANY_FLAGS = [(0, 0)]
-_KIND_OF = attrgetter("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
+_KIND_OF = attrgetter(*(each.attribute for each in (*NUMBERS, FRAGMENTS)), "established", "tcp_flags")
+_ICMP_OF = attrgetter(*(each.attribute for each in OF_ICMP))
 
 
 class Pool(NamedTuple):
@@ -93,8 +95,7 @@ def expect_by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mappin
     rows = np.array(kinds.rows, WANT)[kind]
     for name in ("flags", "protocol", "family"):
         wants[name] = rows[name]
-    for side, exact in enumerate(("icmp_type", "icmp_code")):
-        values = [getattr(example, exact) for example in kinds.examples]
+    for side, values in enumerate(zip(*map(_ICMP_OF, kinds.examples), strict=True)):
         sets = np.array([-1 if each is None else ports_of.one(each, each) for each in values], np.int64)[kind]
         wants["ports"][:, side] = np.where(sets < 0, wants["ports"][:, side], sets)
     whole_only = (wants["ports"] != 0).any(axis=1) | (rows["flags"] != 0)
@@ -116,7 +117,8 @@ def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mappi
         for side in (rule.source, rule.destination):
             spans_of = _spans_of(side, groups)
             addresses += [[span for six, span in spans_of if six == version] for version in (0, 1)]
-        own = _port_set(rule.source_ports, rule.icmp_type), _port_set(rule.destination_ports, rule.icmp_code)
+        kind, code = _ICMP_OF(rule)
+        own = _port_set(rule.source_ports, kind), _port_set(rule.destination_ports, code)
         ports += own
         flags.append(_list_flag_pairs(rule.flag_matches))
         whole_only = own != (_EVERY_PORT, _EVERY_PORT) or flags[place] != _ANY_FLAGS
