@@ -72,7 +72,7 @@ Caller = Annotated[Principal, Depends(caller)]
 
 
 async def identify(request: Request) -> Principal:
-    """Return the caller of a request whose parameters were not read yet. Raises as `caller` does."""
+    """Return the caller of a request before its parameters are read. Raises as `caller`."""
     return await caller(request, request.app.state.services, request.headers.get(_HEADER))
 
 

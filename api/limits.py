@@ -46,7 +46,7 @@ class SmallBody(Lean):
     limit_bytes = SMALL_BODY_BYTES
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As any route, with no more of the body than that."""
+        """Handle a request, of whose body no more than the limit is read."""
         if scope["method"] in (self.methods or ()) and announced_length(scope) > self.limit_bytes:
             raise HTTPException(413, too_large(self.limit_bytes))
         await super().handle(scope, counting(receive, self.limit_bytes), send)

@@ -104,9 +104,9 @@ class MembersChange(Incoming):
     remove: Members = Field(default=[], max_length=MOST_MEMBERS, description="each must be there")
 
     def added_prefixes(self) -> tuple[Prefix, ...]:
-        """Raises BadInput with the place."""
+        """Read the members to add. Raises BadInput with the place."""
         return tuple(read_prefix(text, f"add[{index}]") for index, text in enumerate(self.add))
 
     def removed_prefixes(self) -> tuple[Prefix, ...]:
-        """Raises BadInput with the place."""
+        """Read the members to remove. Raises BadInput with the place."""
         return tuple(read_prefix(text, f"remove[{index}]") for index, text in enumerate(self.remove))

@@ -72,7 +72,7 @@ class NewCapacity(Incoming):
     measured: Annotated[list[MeasuredBody], Field(min_length=1, max_length=10_000)]
 
     def measurements(self) -> list[Measured]:
-        """Raises BadInput."""
+        """Return the measurements for a capacity model. Raises BadInput."""
         found = []
         for index, each in enumerate(self.measured):
             try:

@@ -23,7 +23,7 @@ class AskedBody(PacketBody):
     direction: DirectionWord = "ingress"
 
     def to_question(self, returns: ReturnTraffic) -> Asked:
-        """Raises BadInput."""
+        """Return the packet and the direction asked about. Raises BadInput."""
         return Asked(self.packet(), Direction(self.direction), returns)
 
 

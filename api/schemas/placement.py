@@ -31,7 +31,7 @@ class PlacementChange(Incoming):
     as_printed: bool = Field(default=False, description="the paper's algorithm with its slips")
 
     def settings(self) -> Settings:
-        """Raises BadInput with the field's name."""
+        """Return the settings of choosing. Raises BadInput with the field's name."""
         settings = Settings(**self.model_dump() | {"algorithm": Algorithm(self.algorithm)})
         settings.check_that_counts_keep_up()
         return settings

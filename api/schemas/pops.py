@@ -57,7 +57,7 @@ class PopLayout(Incoming):
     tenant_updates_s: float = Field(default=0.0, description="how often a second a tenant's list may change; 0: any")
 
     def settings(self) -> PopSettings:
-        """Raises BadInput with the field's name."""
+        """Return the settings of the edge. Raises BadInput with the field's name."""
         edge = EdgeSettings(**{each.name: getattr(self, each.name) for each in fields(EdgeSettings)})
         try:
             heavy = HeavySettings(self.heavy_interval_s, self.heavy_least_packets, self.heavy_hysteresis)

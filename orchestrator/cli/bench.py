@@ -96,7 +96,10 @@ def _redraw(out: Path | None) -> None:
 
 
 def _check_beyond(inventory: Path | None, journal: Path | None) -> None:
-    """Raises BadInput for what qualify lacks, or has no use for."""
+    """Check the options of qualify.
+
+    Raises BadInput for what qualify lacks, or has no use for.
+    """
     if inventory is None:
         raise BadInput("which machines? name an inventory of Ansible's", place="--inventory")
     if journal is not None:
@@ -104,7 +107,10 @@ def _check_beyond(inventory: Path | None, journal: Path | None) -> None:
 
 
 def _only_of(suite: str, given: Mapping[str, Path | None]) -> None:
-    """Raises BadInput for what only qualify has a use for."""
+    """Refuse qualify's options to other suites.
+
+    Raises BadInput for what only qualify has a use for.
+    """
     for option, value in given.items():
         if value is not None:
             raise BadInput(f"the suite {suite} measures this machine only; leave it out", place=option)

@@ -88,7 +88,7 @@ class Contexts:
             raise Missing(f"it cannot be written: {error.strerror}", place=str(path)) from None
 
     def get(self, name: str) -> Context:
-        """Raises NotFound."""
+        """Return a context by its name. Raises NotFound."""
         if name not in self.named:
             raise NotFound(f"there is no context '{name}'")
         return self.named[name]

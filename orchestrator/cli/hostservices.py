@@ -46,7 +46,7 @@ class Declared:
     lease_s: Annotated[int, typer.Option("--lease", help="Seconds after which an address is asked for anew.")] = 86400
 
     def services(self) -> HostServices:
-        """Raises BadInput."""
+        """Return the services as the options say. Raises BadInput."""
         try:
             subnets = tuple(Subnet.parse(text) for text in self.subnets or ())
         except BadInput as error:

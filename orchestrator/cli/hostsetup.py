@@ -63,7 +63,7 @@ class SwitchOptions:
     adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
 
     def to_wanted(self, domain: str, host: str) -> Wanted:
-        """Raises BadInput."""
+        """Return what the host is to be. Raises BadInput."""
         is_routed = self.routed or self.uplink is None
         return Wanted(
             domain,

@@ -85,7 +85,10 @@ def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: boo
 
 
 def _read(file: Path) -> tuple[list[Carrier], bool, bool]:
-    """Raises Missing, and BadInput for a file that says something else."""
+    """Read a spread from a file.
+
+    Raises Missing, and BadInput for a file that says something else.
+    """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

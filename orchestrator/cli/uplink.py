@@ -42,7 +42,7 @@ class Declared:
     port: Port = ROUTED_PORT
 
     def uplink(self) -> RoutedUplink:
-        """Raises BadInput."""
+        """Return the uplink as the options say. Raises BadInput."""
         try:
             ranges = tuple(Prefix.parse(text) for text in self.ranges)
         except BadInput as error:

@@ -26,7 +26,7 @@ class GroupCalls:
         return self._service.documents(Group, f"{tenant_path(tenant)}/acl/groups")
 
     def group(self, tenant: str, group: str) -> Group:
-        """Raises NotFound."""
+        """Return an address group. Raises NotFound."""
         return self._service.read_document(Group, group_path(tenant, group))
 
     def group_members(self, tenant: str, group: str) -> Iterator[Prefix]:
@@ -57,7 +57,10 @@ class GroupCalls:
         return written(self._service.write("POST", path, body=body, etag=etag, headers=once_header(key)))
 
     def delete_group(self, tenant: str, group: str, *, etag: str = ANY_VERSION) -> Written:
-        """Raises NotFound, Stale, and Conflict, which names the rules, while rules name it."""
+        """Delete an address group.
+
+        Raises NotFound, Stale, and Conflict, which names the rules, while rules name it.
+        """
         return written(self._service.write("DELETE", group_path(tenant, group), etag=etag))
 
 
@@ -90,7 +93,7 @@ class WaiverCalls:
         return document_of(AddedWaiver, self._service.write("POST", path, body=body, headers=once_header(key)))
 
     def remove_waiver(self, tenant: str, waiver: int) -> None:
-        """Raises NotFound."""
+        """Remove a waiver. Raises NotFound."""
         self._service.write("DELETE", f"{tenant_path(tenant)}/acl/waivers/{waiver}", etag=ANY_VERSION)
 
 
@@ -145,6 +148,6 @@ class QuotaCalls:
         return self._service.read_document(Quota, f"{tenant_path(tenant)}/quota")
 
     def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> Tenant:
-        """Raises NotFound, Stale."""
+        """Set a tenant's limits. Raises NotFound, Stale."""
         body = asdict(limit)
         return document_of(Tenant, self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag))

@@ -134,7 +134,10 @@ class Client(
     def create_tenant(
         self, tenant: str, *, domain: str, name: str = "", prefixes: Iterable[Prefix] = (), key: str | None = None
     ) -> Tenant:
-        """Raises Conflict (id or prefix taken), NotFound (domain). `key`: an idempotency key, for asking again."""
+        """Create a tenant.
+
+        Raises Conflict (id or prefix taken), NotFound (domain). `key`: an idempotency key, for asking again.
+        """
         body = {"id": tenant, "name": name, "domain": domain, "prefixes": list(map(str, prefixes))}
         return document_of(Tenant, self._service.write("POST", "/v1/tenants", body=body, headers=once_header(key)))
 
@@ -150,7 +153,7 @@ class Client(
         return document_of(CreatedTenants, created)
 
     def rename_tenant(self, tenant: str, name: str, *, etag: str = ANY_VERSION) -> Tenant:
-        """Raises NotFound, Stale."""
+        """Give a tenant another name. Raises NotFound, Stale."""
         return document_of(Tenant, self._service.write("PATCH", tenant_path(tenant), body={"name": name}, etag=etag))
 
     def delete_tenant(self, tenant: str, *, etag: str = ANY_VERSION) -> int:
@@ -163,14 +166,17 @@ class Client(
         return written(self._service.write("PUT", f"{tenant_path(tenant)}/prefixes", body=body, etag=etag))
 
     def add_prefix(self, tenant: str, prefix: Prefix, *, key: str | None = None) -> Written:
-        """Raises Conflict when somebody owns an overlapping one."""
+        """Give a tenant one more prefix. Raises Conflict when somebody owns an overlapping one."""
         body = {"prefix": str(prefix)}
         return written(
             self._service.write("POST", f"{tenant_path(tenant)}/prefixes", body=body, headers=once_header(key))
         )
 
     def remove_prefix(self, tenant: str, prefix: Prefix, *, etag: str = ANY_VERSION) -> Written:
-        """Raises Conflict while a rule or an endpoint needs it."""
+        """Take a prefix from a tenant.
+
+        Raises Conflict while a rule or an endpoint needs it.
+        """
         return written(self._service.write("DELETE", f"{tenant_path(tenant)}/prefixes/{prefix}", etag=etag))
 
     def own_endpoints(self, tenant: str) -> Iterator[OwnEndpoint]:
@@ -275,7 +281,7 @@ class Client(
         return map(rule_from_json, self._service.pages(f"{tenant_path(tenant)}/acl/rules", find=find or None))
 
     def rule(self, tenant: str, rule: str) -> RuleSeen:
-        """Raises NotFound."""
+        """Return a rule with its ETag. Raises NotFound."""
         response = self._service.ask("GET", rule_path(tenant, rule))
         return RuleSeen(rule_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
@@ -330,7 +336,7 @@ class Client(
     def delete_rule(
         self, tenant: str, rule: str, *, etag: str = ANY_VERSION, comment: str = "", despite: bool = False
     ) -> Written:
-        """Raises NotFound, Stale."""
+        """Delete a rule. Raises NotFound, Stale."""
         query = _edit_query(comment, despite=despite)
         return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag, query=query))
 

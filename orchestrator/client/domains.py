@@ -58,7 +58,7 @@ class DomainCalls:
         return self._service.documents(Domain, "/v1/domains")
 
     def domain(self, domain: str) -> Domain:
-        """Raises NotFound."""
+        """Return a domain. Raises NotFound."""
         return self._service.read_document(Domain, domain_path(domain))
 
     def create_domain(
@@ -69,7 +69,7 @@ class DomainCalls:
         path_mtu_rate: int | None = None,
         key: str | None = None,
     ) -> Domain:
-        """Raises Conflict."""
+        """Create a domain. Raises Conflict."""
         body = {"id": domain, **_returns_body(return_traffic, path_mtu_rate)}
         return document_of(Domain, self._service.write("POST", "/v1/domains", body=body, headers=once_header(key)))
 
@@ -93,7 +93,7 @@ class DomainCalls:
         return generation_of(self._service.write("POST", f"{domain_path(domain)}/raise", body={"above": above}))
 
     def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:
-        """Raises Conflict while it has tenants or hosts."""
+        """Delete a domain. Raises Conflict while it has tenants or hosts."""
         self._service.write("DELETE", domain_path(domain), etag=etag)
 
     def hosts(self, domain: str) -> tuple[Host, ...]:
@@ -106,7 +106,7 @@ class DomainCalls:
         return generation_of(self._service.write("POST", path, body=host.to_json(), headers=once_header(key)))
 
     def remove_host(self, domain: str, host: str) -> None:
-        """Raises NotFound."""
+        """Remove a host from a domain. Raises NotFound."""
         self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quote_segment(host)}", etag=ANY_VERSION)
 
     def endpoints(self, domain: str) -> tuple[Endpoint, ...]:

@@ -60,7 +60,7 @@ class EnrolmentCalls:
         return self._service.documents(EnrolmentGroup, f"{domain_path(domain)}/enrolment-groups")
 
     def remove_group_token(self, domain: str, number: int) -> None:
-        """Raises NotFound."""
+        """Make a group's token invalid. Raises NotFound."""
         self._service.write("DELETE", f"{domain_path(domain)}/enrolment-groups/{number}", etag=ANY_VERSION)
 
     def enrol(
@@ -151,7 +151,7 @@ class OnboardingCalls:
         return document_of(MachineOnboarding, self._service.write("POST", path, body=asked, headers=once_header(key)))
 
     def onboarding(self, domain: str, host: str) -> MachineOnboarding:
-        """How far a machine is. Raises NotFound."""
+        """Return how far a machine's onboarding has got. Raises NotFound."""
         return self._service.read_document(MachineOnboarding, _path(domain, host))
 
     def onboardings(self, domain: str) -> Iterator[MachineOnboarding]:

@@ -98,7 +98,7 @@ class PlacementCalls:
         return PlacedRule.of(json_of(self._service.write("PUT", path, body={"wish": wish})))
 
     def leave_to_chooser(self, domain: str, tenant: str, rule: str) -> None:
-        """Raises NotFound where nothing was wished."""
+        """Take back a wish about a rule. Raises NotFound where nothing was wished."""
         self._service.write(
             "DELETE", f"{domain_path(domain)}/placement/rules/{quote_segment(tenant)}/{quote_segment(rule)}"
         )

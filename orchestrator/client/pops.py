@@ -43,7 +43,7 @@ class PopCalls:
         return generation_of(self._service.write("PUT", _path(name), body=body, etag=ANY_VERSION))
 
     def remove_pop(self, name: str) -> int:
-        """Raises NotFound, and Conflict while it has edge switches."""
+        """Remove a PoP. Raises NotFound, and Conflict while it has edge switches."""
         return generation_of(self._service.write("DELETE", _path(name), etag=ANY_VERSION))
 
     def edges(self, domain: str) -> tuple[Host, ...]:
@@ -56,7 +56,7 @@ class PopCalls:
         return generation_of(self._service.write("POST", path, body=edge.to_json(), headers=once_header(key)))
 
     def remove_edge(self, name: str, edge: str) -> int:
-        """Raises NotFound."""
+        """Remove an edge switch. Raises NotFound."""
         return generation_of(self._service.write("DELETE", f"{_path(name)}/edges/{quote_segment(edge)}"))
 
     def add_pop_server(self, name: str, server: str, port: str, mac: str, *, key: str | None = None) -> int:
@@ -70,7 +70,7 @@ class PopCalls:
         return generation_of(self._service.write("PUT", path, body={"state": state}))
 
     def remove_pop_server(self, name: str, server: str) -> int:
-        """Raises NotFound."""
+        """Remove a firewall server. Raises NotFound."""
         return generation_of(self._service.write("DELETE", f"{_path(name)}/servers/{quote_segment(server)}"))
 
     def place_tenants(self, name: str, places: Mapping[str, str]) -> int:
@@ -87,7 +87,7 @@ class PopCalls:
         return found
 
     def pop_traffic(self, name: str) -> Json:
-        """Where packets from outside went. Raises NotFound."""
+        """Return how packets from outside were spread over a PoP. Raises NotFound."""
         found: Json = self._service.read(f"{_path(name)}/traffic")
         return found
 

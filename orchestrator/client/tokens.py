@@ -60,7 +60,7 @@ class TokenCalls:
         return tuple(self._service.documents(Token, "/v1/tokens"))
 
     def revoke_token(self, token: int) -> None:
-        """Raises NotFound."""
+        """Make a token invalid. Raises NotFound."""
         self._service.write("DELETE", f"/v1/tokens/{token}", etag=ANY_VERSION)
 
 

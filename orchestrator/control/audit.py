@@ -84,7 +84,7 @@ class Sink(Protocol):
     """Where anchors are sent."""
 
     def send(self, anchor: AuditAnchor) -> None:
-        """Raises OSError where it is not taken."""
+        """Send an anchor of the trail. Raises OSError where it is not taken."""
         ...
 
 

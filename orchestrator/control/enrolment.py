@@ -176,7 +176,7 @@ class EnrolmentDesk:
 
     @property
     def authority(self) -> Authority:
-        """Raises NotFound for a service without one."""
+        """Return the service's authority. Raises NotFound for a service without one."""
         if self._authority is None:
             raise NotFound("this service has no certificate authority: it does not speak TLS with one of its own")
         return self._authority
@@ -187,7 +187,7 @@ class EnrolmentDesk:
         return self._believed or self.authority.pem
 
     def need_authority(self) -> None:
-        """Raises NotFound for a service without one."""
+        """Check that the service has an authority. Raises NotFound for a service without one."""
         _ = self.authority
 
     def token_text(self, secret: str) -> str:

@@ -41,7 +41,7 @@ class Round:
 
     @classmethod
     def of(cls, unit: Unit, domain: str) -> Round:
-        """Raises NotFound."""
+        """Read what a domain's round of choosing needs. Raises NotFound."""
         state, policy = unit.placements.settings(domain), unit.domains.policy(domain).policy
         counts = unit.hits.rates(domain, since=counted_since(state.settings.interval_s, state.since, unit.now))
         packets = dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True))

@@ -49,7 +49,10 @@ class Copy:
 
     @classmethod
     def of(cls, program: Program) -> Copy:
-        """Raises Drifted if the program is not what its digest says."""
+        """Make a copy of a program that came.
+
+        Raises Drifted if the program is not what its digest says.
+        """
         if program.blocks.digest(program.ports) != program.digest:
             raise Drifted(f"the program of generation {program.generation} is not what its digest says")
         return cls(program)

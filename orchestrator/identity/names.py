@@ -91,7 +91,10 @@ class Subject:
 
     @classmethod
     def of_uri(cls, uri: str) -> Subject:
-        """Raises BadInput for what is not such a name."""
+        """Read the name of a certificate's bearer.
+
+        Raises BadInput for what is not such a name.
+        """
         found = _URI.match(uri)
         if found is None or found["usage"] not in (usage.value for usage in Usage):
             raise BadInput(f"'{uri}' is not the name of a machine of aclflow")

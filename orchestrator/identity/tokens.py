@@ -33,7 +33,10 @@ class EnrolmentToken:
 
     @classmethod
     def parse(cls, text: str) -> EnrolmentToken:
-        """Raises BadInput for a text with a dot behind which there is no fingerprint."""
+        """Read an enrolment token.
+
+        Raises BadInput for a text with a dot behind which there is no fingerprint.
+        """
         if "." not in text:
             return cls(text)
         found = _PINNED.match(text)

@@ -272,15 +272,15 @@ class PopSpec:
         return (*self.clients, *self.endpoints)
 
     def host(self, name: str) -> HostSpec:
-        """Raises NotFound."""
+        """Return a host by its name. Raises NotFound."""
         return _take_first((host for host in self.hosts if host.name == name), f"no host is called '{name}'")
 
     def endpoint(self, name: str) -> EndpointSpec:
-        """Raises NotFound."""
+        """Return an endpoint by its name. Raises NotFound."""
         return _take_first((item for item in self.endpoints if item.name == name), f"no endpoint is called '{name}'")
 
     def node(self, name: str) -> ClientSpec | EndpointSpec:
-        """Raises NotFound."""
+        """Return a client or an endpoint by its name. Raises NotFound."""
         return _take_first(
             (node for node in self.nodes if node.name == name), f"no client or endpoint is called '{name}'"
         )

@@ -104,7 +104,7 @@ class Fields:
             yield Fields(value, f"{self.at(key)}[{index}]")
 
     def no_more(self) -> None:
-        """Raises BadInput for a field that nobody took."""
+        """Check that every field was read. Raises BadInput for a field that nobody took."""
         for key in self._values:
             raise BadInput("no such field here", place=self.at(str(key)))
 

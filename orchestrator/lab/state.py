@@ -31,7 +31,7 @@ class State:
     api: str | None = None
 
     def process(self, name: str) -> Process:
-        """Raises NotFound."""
+        """Return a process by its name. Raises NotFound."""
         for process in self.processes:
             if process.name == name:
                 return process

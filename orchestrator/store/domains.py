@@ -70,7 +70,7 @@ class Domains(Sites):
         return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED,
         path_mtu_rate: int = PATH_MTU_RATE,
     ) -> DomainRecord:
-        """Raises Conflict, BadInput.
+        """Create a domain. Raises Conflict, BadInput.
 
         Generations and epochs begin above those of all domains that were deleted, for a switch may still hold the
         stamp of an older domain of the same name.
@@ -93,7 +93,7 @@ class Domains(Sites):
         return self.get(domain)
 
     def get(self, domain: str) -> DomainRecord:
-        """Raises NotFound."""
+        """Return a domain. Raises NotFound."""
         return _read_domain(self._tx.domain(domain))
 
     def list(self, *, limit: int = 100, marker: str | None = None) -> tuple[DomainRecord, ...]:
@@ -118,7 +118,10 @@ class Domains(Sites):
         return tuple(row.id for row in sorted(found, key=lambda row: (-times.get(row.id, 0), -row.hosts, row.id)))
 
     def delete(self, domain: str, *, expected_version: int | None = None) -> None:
-        """Raises NotFound, Stale, and Conflict while it has tenants, hosts or a fleet."""
+        """Delete a domain.
+
+        Raises NotFound, Stale, and Conflict while it has tenants, hosts or a fleet.
+        """
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
         _refuse_marked(row)

@@ -102,7 +102,7 @@ class Drafts:
         return [*map(_read_draft, self._read_rows(tenant))]
 
     def delete(self, tenant: str, draft: str) -> None:
-        """Raises NotFound."""
+        """Delete a shared draft. Raises NotFound."""
         self.get(tenant, draft)
         self._tx.write(delete(shared_drafts).where(shared_drafts.c.id == draft))
 

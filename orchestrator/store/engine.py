@@ -272,7 +272,7 @@ class Store:
             return self.engine.connect()
 
     def _commit(self, tx: Transaction) -> Committed:
-        """Raises Unreachable where the connection broke: the change may be there then."""
+        """Commit the transaction. Raises Unreachable where the connection broke: the change may be there then."""
         if tx.spent is not None or tx.rehearses:
             raise RuntimeError(f"{tx.spent or 'this was a rehearsal'}, so it cannot be committed")
         with self._logging if tx.to_log or tx.head else nullcontext():

@@ -55,7 +55,7 @@ class Sites:
         return add_switch(self._tx, domain, host, None)
 
     def remove_host(self, domain: str, name: str) -> None:
-        """Raises NotFound."""
+        """Remove a host from a domain. Raises NotFound."""
         self._tx.domain(domain)
         if not take_out_switch(self._tx, domain, name, None):
             raise NotFound(f"the domain has no host '{name}'")
@@ -75,7 +75,7 @@ class Sites:
         return tuple(_read_endpoint(row, addresses[row.name]) for row in self._tx.read(statement))
 
     def endpoint(self, domain: str, name: str) -> EndpointRecord:
-        """Raises NotFound."""
+        """Return an endpoint. Raises NotFound."""
         self._tx.domain(domain)
         row = self._tx.read(_select_endpoints(domain).where(endpoints.c.name == name)).one_or_none()
         if row is None:

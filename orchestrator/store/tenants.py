@@ -56,7 +56,7 @@ class Tenants:
         )
 
     def get(self, tenant: str) -> TenantRecord:
-        """Raises NotFound."""
+        """Return a tenant. Raises NotFound."""
         return self._read_record(self._tx.tenant(tenant))
 
     def domain(self, tenant: str) -> str:
@@ -71,7 +71,7 @@ class Tenants:
         return tuple(self._read_record(row) for row in self._tx.read(statement).all())
 
     def rename(self, tenant: str, name: str, *, expected_version: int | None = None) -> TenantRecord:
-        """Raises NotFound, Stale, BadInput."""
+        """Give a tenant another name. Raises NotFound, Stale, BadInput."""
         row = self._begin_change(tenant, expected_version)
         one_line(name, place="name")
         self._end_change(row, name=name)
@@ -129,7 +129,10 @@ class Tenants:
         return self._exchange_prefixes(row, removed, added)
 
     def add_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
-        """Raises Conflict when any tenant owns an overlapping prefix (it never says which), NotFound, Stale."""
+        """Give a tenant one more prefix.
+
+        Raises Conflict when any tenant owns an overlapping prefix (it never says which), NotFound, Stale.
+        """
         return self._exchange_prefixes(self._begin_change(tenant, expected_version), [], [prefix])
 
     def remove_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:

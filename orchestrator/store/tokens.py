@@ -239,7 +239,7 @@ class Tokens:
         return tuple(_read_record(row) for row in self._tx.read(statement))
 
     def revoke(self, token_id: int) -> None:
-        """Raises NotFound."""
+        """Make a token invalid. Raises NotFound."""
         if not self._tx.write(delete(tokens).where(tokens.c.id == token_id)).rowcount:
             raise NotFound(f"there is no token {token_id}")
 

@@ -256,7 +256,7 @@ def _ground(layout: Layout, sizes: Sizes) -> Iterator[tuple[Lab, Client]]:
 
 
 def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
-    """Raises Unreachable."""
+    """Wait until something holds. Raises Unreachable."""
     until = time.monotonic() + _PATIENCE_S
     while not condition():
         if time.monotonic() > until:

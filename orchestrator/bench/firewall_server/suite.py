@@ -1,4 +1,4 @@
-"""The suite: what is measured, in which order, where, and the figures that the values make."""
+"""The suite: what is measured, in which order, where, and the resulting figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite: what is measured, in which order, where, and the figures that the values make.
+"""The suite: what is measured, in which order, where, and the resulting figures.
 
 Every round takes every number of rules at every size and rate, then every number of firewalls, so that all meet the
 machine at all times.

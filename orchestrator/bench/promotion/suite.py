@@ -1,4 +1,4 @@
-"""The suite: what is measured, in which order, where, and the figures that the values make.
+"""The suite: what is measured, in which order, where, and the resulting figures.
 
 Every round takes every way in turn, lifted and unlifted next to each other, each with its program installed afresh:
 among flows of one priority a switch's order depends on what was there before, and so would its cache.

@@ -96,7 +96,7 @@ def read(path: Path) -> Inventory:
 
 def parse(document: object) -> Inventory:
     """The machines of a document. Raises BadInput with the place."""
-    groups, variables = _read_listing(document) if _is_list(document) else _written(document)
+    groups, variables = _read_listing(document) if _is_list(document) else _read_groups(document)
     for name in (CLIENTS, SERVERS):
         if name not in groups or not _list_members(groups, name):
             raise BadInput(f"has no machine in it: the suite needs {CLIENTS} and {SERVERS}", place=name)
@@ -123,7 +123,7 @@ def _read_listing(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[s
     return groups, _check_mapping(_check_mapping(document["_meta"], "_meta").get("hostvars"), "_meta.hostvars")
 
 
-def _written(document: object) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
+def _read_groups(document: object) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
     """Read an inventory as people write it."""
     groups: dict[str, _Group] = {}
     variables: dict[str, dict[str, Any]] = {}

@@ -177,7 +177,10 @@ def _name_figure(measure: Measure, pair: str) -> str:
 
 
 def _ready(inventory: Inventory) -> None:
-    """Raises one error that tells everything that is wrong with the machines."""
+    """Check that the machines can be measured.
+
+    Raises one error that tells everything that is wrong with the machines.
+    """
     wrong = [*_find_lacking(inventory.clients, "client"), *_find_lacking(inventory.servers, "server")]
     if wrong:
         kind = Missing if all(isinstance(each, Missing) for each in wrong) else Unreachable
@@ -193,7 +196,10 @@ def _find_lacking(hosts: Sequence[Host], role: str) -> Iterator[AclflowError]:
 
 
 def _tools(host: Host, needed: Sequence[str]) -> None:
-    """Raises Missing for a machine that lacks a program, with all that it lacks."""
+    """Check that the programs are installed.
+
+    Raises Missing for a machine that lacks a program, with all that it lacks.
+    """
     look = 'for each in "$@"; do command -v "$each" >/dev/null || echo "$each"; done'
     lacks = Remote(host).run("sh", "-c", look, "sh", *needed).split()
     if lacks:

@@ -121,6 +121,7 @@ class Lines:
         return replace(self, policy=policy, tenant=tenant)
 
     def _has_other_rules(self, tenant: Tenant, returns: ReturnTraffic) -> bool:
+        """Whether changed rules of a tenant meet the boxes looked at, or are too many."""
         before, after = (Chain.of_tenant(each, returns) for each in (self.tenant, tenant))
         if after.differs_besides_rules(before) or self._is_renumbered(tenant):
             return True

@@ -137,7 +137,10 @@ class _Session:
         self._told_at = float("-inf")
 
     def begin(self) -> None:
-        """Raises OSError where there is no way to the collector."""
+        """Open the way to the collector.
+
+        Raises OSError where there is no way to the collector.
+        """
         self._sock.connect(self.address)
 
     def end(self) -> None:
@@ -149,7 +152,7 @@ class _Session:
         return now - self._told_at >= TEMPLATES_EVERY_S
 
     def send(self, domain: str, records: Sequence[LoggedPacket], now: float) -> None:
-        """Raises OSError."""
+        """Send records. Raises OSError."""
         with_templates = self.is_to_tell(now)
         for message in self._exporter.messages(domain, records, int(time.time()), with_templates=with_templates):
             self._sock.send(message)

@@ -37,7 +37,7 @@ class HeavyRound:
 
     @classmethod
     def of(cls, unit: Unit, name: str) -> HeavyRound:
-        """Raises NotFound."""
+        """Read what a PoP's round of choosing needs. Raises NotFound."""
         pop = unit.pops.get(name)
         policy = unit.domains.policy(pop.domain).policy
         since = counted_since(pop.settings.heavy.interval_s, pop.chosen, unit.now)

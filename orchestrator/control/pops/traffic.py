@@ -53,7 +53,7 @@ class PopTraffic:
 
 
 def pop_traffic(unit: Unit, name: str) -> PopTraffic:
-    """Raises NotFound."""
+    """Return where packets from outside to a PoP went. Raises NotFound."""
     pop = unit.pops.get(name)
     counts = unit.pops.edge_counts(name)
     policy = unit.domains.policy(pop.domain).policy

@@ -92,6 +92,7 @@ def _list_steps(node: yaml.Node) -> Iterator[_Step]:
 
 
 def _leads_to(name: str, place: str) -> bool:
+    """Whether a place begins with a whole step of this name."""
     return place.startswith(name) and place[len(name) : len(name) + 1] in ("", ".", "[")
 
 

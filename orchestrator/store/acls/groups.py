@@ -103,7 +103,10 @@ class Groups(AclSteps):
         return self._write_change(owner, head, change, author)
 
     def delete(self, tenant: str, name: str, *, author: str, expected_version: int | None = None) -> Change:
-        """Raises NotFound, and Conflict, which names the rules, while rules use the group."""
+        """Delete an address group.
+
+        Raises NotFound, and Conflict, which names the rules, while rules use the group.
+        """
         owner, head = self._begin(tenant, expected_version)
         self._find_keyed(owner, name)
         used = uses(aclrows.load(self._tx, owner, owner.acl_version).record.acl).get(name, ())

@@ -267,7 +267,7 @@ class Acls(AclSteps):
         return self._end(owner, version)
 
     def delete_rule(self, tenant: str, rule_id: str, *, author: str, expected_version: int | None = None) -> Change:
-        """Raises NotFound."""
+        """Delete a rule. Raises NotFound."""
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
         version = self._version(owner, defaults_of(head), head.rules - 1, author)

@@ -259,7 +259,7 @@ def past_number(tx: Transaction, tenant: int, rule_id: str) -> int | None:
 
 
 def past_numbers(tx: Transaction, tenant: int, ids: Sequence[str]) -> dict[str, int]:
-    """`past_number` for many."""
+    """Return the past numbers of those rule ids that have one."""
     any_ended = select(_rules.number).where(_rules.tenant == tenant, _rules.until_version.is_not(None)).limit(1)
     if not ids or tx.read(any_ended).first() is None:
         return {}

@@ -56,7 +56,7 @@ class Capacities:
         )
 
     def get(self, version: int) -> CapacityRecord:
-        """Raises NotFound."""
+        """Return a capacity model. Raises NotFound."""
         row = self._tx.read(select(capacity_models).where(capacity_models.c.version == version)).one_or_none()
         if row is None:
             raise NotFound(f"there is no capacity model {version}")

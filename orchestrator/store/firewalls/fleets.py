@@ -38,7 +38,10 @@ class Fleets(FleetMembers):
     # --------------------------------------------------------------------------------------------------- settings
 
     def get(self, domain: str) -> FleetRecord:
-        """Raises NotFound: for a domain that does not exist, and for one without a fleet."""
+        """Return a domain's fleet.
+
+        Raises NotFound: for a domain that does not exist, and for one without a fleet.
+        """
         self._tx.domain(domain)
         row = self._tx.read(select(fleets).where(fleets.c.domain == domain)).one_or_none()
         if row is None:

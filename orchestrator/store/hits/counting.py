@@ -119,7 +119,10 @@ class Counting:
         self._tx.write(delete(hit_losses).where(hit_losses.c.id <= oldest))
 
     def _feed(self, domain: str, host: str) -> Row[Any] | None:
-        """Raises NotFound for a host that the domain does not have."""
+        """Return the row of a host's reports.
+
+        Raises NotFound for a host that the domain does not have.
+        """
         known = select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == host)
         if self._tx.read(known).first() is None:
             raise NotFound(f"the domain has no host '{host}'")

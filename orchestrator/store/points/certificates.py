@@ -64,7 +64,7 @@ class Certificates:
         return self.get(issued.serial)
 
     def get(self, serial: str) -> CertificateRecord:
-        """Raises NotFound."""
+        """Return a certificate. Raises NotFound."""
         row = self._tx.read(_select_rows().where(certificates.c.serial == serial)).one_or_none()
         if row is None:
             raise NotFound(f"there is no certificate {serial}")

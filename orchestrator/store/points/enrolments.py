@@ -253,7 +253,7 @@ class Enforcers(Reports):
         return joined
 
     def get(self, enforcer: int) -> Enforcer:
-        """Raises NotFound."""
+        """Return an enforcement point. Raises NotFound."""
         return enforcer_record(self._read_row(enforcer))
 
     # ------------------------------------------------------------------------------------------------ steps

@@ -61,7 +61,7 @@ class Onboardings:
         return tuple(map(_read_record, rows))
 
     def get(self, domain: str, host: str) -> OnboardingRecord:
-        """Raises NotFound."""
+        """Return a machine's onboarding. Raises NotFound."""
         row = self._tx.read(select(onboardings).where(_match_host(domain, host))).one_or_none()
         if row is None:
             raise NotFound(f"no machine was onboarded as '{host}' of the domain '{domain}'")

@@ -99,7 +99,7 @@ class Pops:
         return tuple(self.get(name) for name in self._tx.read(statement).scalars().all())
 
     def get(self, name: str) -> Pop:
-        """Raises NotFound."""
+        """Return a PoP. Raises NotFound."""
         row = self._read_row(name)
         servers = self._tx.read(select(pop_servers).where(pop_servers.c.pop == name).order_by(pop_servers.c.number))
         places = self._tx.read(select(pop_places).where(pop_places.c.pop == name))

@@ -133,5 +133,5 @@ def to_micros(time: dt.datetime) -> int:
 
 
 def from_micros(micros: int) -> dt.datetime:
-    """The time that `to_micros` stands for."""
+    """Return the time of a number of microseconds since 1970, UTC."""
     return _EPOCH + dt.timedelta(microseconds=micros)

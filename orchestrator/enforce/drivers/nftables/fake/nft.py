@@ -142,10 +142,10 @@ class _Script:
             self._tables += 1
             self.made.tables[key] = Table(family, self._tables)
         if words[-1] == "{":
-            self._inside(self.made.tables[key])
+            self._read_declarations(self.made.tables[key])
 
-    def _inside(self, table: Table) -> None:
-        """Declarations up to the table's closing brace."""
+    def _read_declarations(self, table: Table) -> None:
+        """Read declarations up to the table's closing brace."""
         while (line := self._lines[self._place]) != "}":
             kind, name = line.split()[:2]
             body = self._body()

@@ -122,13 +122,13 @@ class Table:
         return self._handles
 
     def chain(self, name: str) -> Chain:
-        """Raises Refused for one that is not there."""
+        """Return a chain by its name. Raises Refused for one that is not there."""
         if name not in self.chains:
             raise Refused(f"nft: No such file or directory: chain {name}")
         return self.chains[name]
 
     def set(self, name: str) -> Set:
-        """Raises Refused for one that is not there."""
+        """Return a set by its name. Raises Refused for one that is not there."""
         if name not in self.sets:
             raise Refused(f"nft: No such file or directory: set {name}")
         return self.sets[name]

@@ -163,7 +163,7 @@ def read_instructions(data: bytes, *, match: Match, table: int) -> Instructions:
     if len(data) % 8:
         raise Complaint(Reason.BAD_LENGTH)
     found: dict[int, bytes] = {}
-    for kind, whole in _structures(data, Reason.BAD_INSTRUCTION_LENGTH):
+    for kind, whole in _split_structures(data, Reason.BAD_INSTRUCTION_LENGTH):
         if kind not in (GOTO_TABLE, APPLY_ACTIONS):
             raise Complaint(_UNKNOWN_INSTRUCTIONS.get(kind, Reason.UNKNOWN_INSTRUCTION))
         if kind in found:
@@ -171,7 +171,7 @@ def read_instructions(data: bytes, *, match: Match, table: int) -> Instructions:
         found[kind] = whole
     applied = found.get(APPLY_ACTIONS, b"")
     listed, actions = [], []
-    for kind, whole in _structures(applied[8:], Reason.BAD_ACTION_LENGTH):
+    for kind, whole in _split_structures(applied[8:], Reason.BAD_ACTION_LENGTH):
         actions.append(_read_action(kind, whole))
         listed.append((kind, whole))
     conjunctions = tuple(action for action in actions if isinstance(action, Conjunction))
@@ -188,7 +188,7 @@ def read_instructions(data: bytes, *, match: Match, table: int) -> Instructions:
 
 def read_actions(data: bytes) -> tuple[Action, ...]:
     """Take a list of actions apart, as a group's bucket has one. Raises Complaint."""
-    return tuple(_read_action(kind, whole) for kind, whole in _structures(data, Reason.BAD_ACTION_LENGTH))
+    return tuple(_read_action(kind, whole) for kind, whole in _split_structures(data, Reason.BAD_ACTION_LENGTH))
 
 
 def _describe_instructions(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
@@ -198,7 +198,7 @@ def _describe_instructions(actions: Sequence[tuple[int, bytes]], goto: int | Non
     return applied + (struct.pack("!HHB3x", GOTO_TABLE, 8, goto) if goto is not None else b"")
 
 
-def _structures(data: bytes, wrong: Reason) -> Iterator[tuple[int, bytes]]:
+def _split_structures(data: bytes, wrong: Reason) -> Iterator[tuple[int, bytes]]:
     """(type, whole structure) of everything with a type and a length, multiples of eight bytes."""
     at = 0
     while at < len(data):
