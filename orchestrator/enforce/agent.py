@@ -143,19 +143,21 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """The programs of firewall VNFs, from a service with programs of every tier.
-
-    A firewall server's is its own, and its name stands behind the domain's.
-    """
+    """The programs of firewall VNFs, or of one firewall server, from a service with programs of every tier."""
 
     service: Service
+    domain: str
+    server: str | None
 
     def follow_program(
-        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+        self,
+        domain: str,  # noqa: ARG002 - the name of the program, which is the only one
+        held: Held | None = None,
+        *,
+        lasts_s: float = 60.0,
     ) -> Iterator[Received | None]:
-        named, _, server = domain.partition("/")
         return self.service.follow_program(
-            named, held, tier=Tier.SERVER, lasts_s=lasts_s, server=server or None, edits=True
+            self.domain, held, tier=Tier.SERVER, lasts_s=lasts_s, server=self.server, edits=True
         )
 
 
@@ -178,9 +180,8 @@ class Agent:
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._loop = Loop(name, self._note_point, self._counts, timing=settings.timing)
-        self._watch = Watch(
-            _Programs(service), self._of, self._aim_at, known=kept, patience=settings.membership.patience
-        )
+        programs = _Programs(service, domain, name if settings.is_server else None)
+        self._watch = Watch(programs, self._of, self._aim_at, known=kept, patience=settings.membership.patience)
         self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
