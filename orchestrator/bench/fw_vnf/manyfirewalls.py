@@ -56,8 +56,8 @@ _WARM_S = 1.5
 
 
 @dataclass(slots=True)
-class Yard:
-    """A running yard. Made by `yard`."""
+class Firewalls:
+    """Running firewalls with generators and receivers. Made by `run_firewalls`."""
 
     layout: Layout
     firewalls: Sequence[Forwarder]
@@ -131,8 +131,8 @@ def _read_complaint(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def yard(layout: Layout, most: int) -> Iterator[Yard]:
-    """A yard of `most` firewalls, with as many receivers. Raises Missing, Refused, Unreachable."""
+def run_firewalls(layout: Layout, most: int) -> Iterator[Firewalls]:
+    """Run `most` firewalls, with as many receivers. Raises Missing, Refused, Unreachable."""
     switches = layout.namespace(SWITCHES)
     with ExitStack() as stack:
         for name in (SWITCHES, GENERATORS, RECEIVERS):
@@ -151,7 +151,7 @@ def yard(layout: Layout, most: int) -> Iterator[Yard]:
         switch = stack.enter_context(_run_switch(layout, [port for each in firewalls for port in each.ports]))
         device = stack.enter_context(_driven(layout, switch))
         stack.enter_context(_listening(layout, most))
-        yield Yard(layout, firewalls, device)
+        yield Firewalls(layout, firewalls, device)
 
 
 def _make_member(number: int) -> Member:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from orchestrator.bench.fw_vnf import alone
 from orchestrator.bench.fw_vnf.alone import Rates
-from orchestrator.bench.fw_vnf.manyfirewalls import STREAMS, yard
+from orchestrator.bench.fw_vnf.manyfirewalls import STREAMS, run_firewalls
 from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
@@ -61,16 +61,16 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
                     for length in sizes.lengths:
                         found = alone.measure_firewall(line, size=length, seconds=sizes.seconds)
                         values.nftables.setdefault((rules, length), []).append(found)
-        with yard(place, max(sizes.vnfs)) as ground:
-            ground.load(max(sizes.rules), sizes.cap)
+        with run_firewalls(place, max(sizes.vnfs)) as several:
+            several.load(max(sizes.rules), sizes.cap)
             for turn in range(sizes.rounds):
                 for count in sizes.vnfs:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: {count} VNFs")
-                    ground.spread(count)
+                    several.spread(count)
                     for rate in sizes.offered:
-                        carried = ground.measure_carried(count, rate, sizes.seconds)
+                        carried = several.measure_carried(count, rate, sizes.seconds)
                         values.together.setdefault((count, rate), []).append(carried)
-                    full = ground.measure_carried(count, round(count * sizes.cap * _OVER), sizes.seconds)
+                    full = several.measure_carried(count, round(count * sizes.cap * _OVER), sizes.seconds)
                     values.full.setdefault(count, []).append(full)
     conclude(results, values, sizes)
     results.notes += _write_notes(sizes)
