@@ -293,6 +293,7 @@ def count_changes_of_mind(lab: Lab, members: list[Firewall]) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_no_firewall_is_given_up_in_ten_minutes_of_full_load(lab: Lab, members: list[Firewall], held: Held) -> None:
     """Every processor has two programs that never pause, beside connections that begin one after the other."""
     before = count_changes_of_mind(lab, members)

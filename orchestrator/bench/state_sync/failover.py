@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from itertools import pairwise, product
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -120,29 +120,32 @@ class Ground:
 
 
 def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout, journal: Journal) -> None:
-    """Record the figures. Raises Unreachable where the lab does not come up."""
-    found: list[Seen] = []
-    scaled: list[Scaling] = []
+    """Record the figures, those of failovers first.
+
+    Raises Unreachable where the lab does not come up, and Refused where a load does not start.
+    """
     with ExitStack() as stack:
         open_ground = cache(lambda: stack.enter_context(_ground(layout)))  # a journal may know every measurement
-        for name, turn in product(("failover", "scaling"), range(sizes.failovers)):
-            steps.next(f"{name} {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
-            kept = f"{name} {turn}"
-            if name == "failover":
-                found.append(Seen(**journal.row(kept, partial(_fail_and_revive, open_ground, turn, sizes))))
-            else:
-                scaled.append(Scaling(**journal.row(kept, partial(_scale, open_ground, sizes))))
-    _conclude(
-        results, FIGURES,
-        [each.detect_ms for each in found], [each.takeover_ms for each in found], [each.gap_ms for each in found],
-        [each.lost for each in found], [each.held for each in found], [each.failed for each in found],
-        [each.begun for each in found],
-    )  # fmt: skip
-    _conclude(
-        results, SCALING_FIGURES,
-        [each.out_s for each in scaled], [each.in_s for each in scaled], [each.gap_ms for each in scaled],
-        [each.lost for each in scaled], [each.failed for each in scaled],
-    )  # fmt: skip
+        found: list[Seen] = []
+        for turn in range(sizes.failovers):
+            steps.next(f"failover {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
+            fail = partial(_fail_and_revive, open_ground, turn, sizes)
+            found.append(Seen(**journal.row(f"failover {turn}", fail)))
+        _conclude(
+            results, FIGURES,
+            [each.detect_ms for each in found], [each.takeover_ms for each in found], [each.gap_ms for each in found],
+            [each.lost for each in found], [each.held for each in found], [each.failed for each in found],
+            [each.begun for each in found],
+        )  # fmt: skip
+        scaled: list[Scaling] = []
+        for turn in range(sizes.failovers):
+            steps.next(f"scaling {turn + 1} of {sizes.failovers}, {sizes.connections} connections")
+            scaled.append(Scaling(**journal.row(f"scaling {turn}", partial(_scale, open_ground, sizes))))
+        _conclude(
+            results, SCALING_FIGURES,
+            [each.out_s for each in scaled], [each.in_s for each in scaled], [each.gap_ms for each in scaled],
+            [each.lost for each in scaled], [each.failed for each in scaled],
+        )  # fmt: skip
 
 
 def _conclude(results: Results, figures: Mapping[str, tuple[str, Target | None]], *values: list[float]) -> None:
@@ -254,5 +257,5 @@ def _start_load(lab: Lab, node: str, *words: str) -> subprocess.Popen[str]:
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process: subprocess.Popen[str] = lab.inside(node, start)
     if process.stdout is None or process.stdout.readline().strip() != "ready":
-        raise Refused(f"the load in {node} did not start")
+        raise Refused(f"the load in {node} did not start; what it said stands above")
     return process

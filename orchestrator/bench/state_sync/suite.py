@@ -65,7 +65,8 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     try:
         failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
-        results.absent |= dict.fromkeys((*failover.FIGURES, *failover.SCALING_FIGURES), str(error))
+        left = [each for each in (*failover.FIGURES, *failover.SCALING_FIGURES) if each not in results.figures]
+        results.absent |= dict.fromkeys(left, str(error))
     results.notes += _NOTES
     return results
 
