@@ -97,6 +97,7 @@ def _opening(known: Connection, kind: Kind, sender: bool) -> State | None:
     expected: dict[tuple[State, bool, Kind], State] = {
         (State.SYN_SENT, True, Kind.SYN): State.SYN_SENT,
         (State.SYN_SENT, False, Kind.SYN_ACK): State.SYN_RECEIVED,
+        (State.SYN_SENT, False, Kind.ACK): State.SYN_SENT,  # it holds an older connection (RFC 9293, 3.5.1)
         (State.SYN_RECEIVED, True, Kind.SYN): State.SYN_RECEIVED,
         (State.SYN_RECEIVED, False, Kind.SYN_ACK): State.SYN_RECEIVED,
         (State.SYN_RECEIVED, True, Kind.ACK): State.ESTABLISHED,

@@ -46,6 +46,15 @@ def test_what_is_sent_again_passes() -> None:
     assert None not in play(again)
 
 
+def test_an_end_that_holds_an_older_connection_can_say_so() -> None:
+    """Its ACK reaches the end that begins anew, and the RST that follows reaches it (RFC 9293, 3.5.1)."""
+    asked = [(Kind.SYN, CLIENT), (Kind.ACK, SERVER), (Kind.RST, CLIENT), *HANDSHAKE]
+    assert play(asked) == [
+        State.SYN_SENT, State.SYN_SENT, State.CLOSED, State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED,
+    ]  # fmt: skip
+    assert play([(Kind.SYN, CLIENT), (Kind.ACK, CLIENT)]) == [State.SYN_SENT, None]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in TCP_KINDS if kind is not Kind.SYN] + [Kind.REPLY])
 @pytest.mark.parametrize("sender", [CLIENT, SERVER])
 def test_nothing_is_picked_up_in_the_middle(kind: Kind, sender: bool) -> None:

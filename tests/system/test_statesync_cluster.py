@@ -94,6 +94,20 @@ def test_without_sharing_every_connection_is_lost(cluster: Cluster, ends: Ends) 
     assert counted(cluster, 2, "no_connection") >= 5
 
 
+def test_ports_of_a_connection_that_only_the_server_holds_can_be_used_again(cluster: Cluster, ends: Ends) -> None:
+    """Its ACK and the client's RST, which members let pass, end what a failover had left open there."""
+    cluster.change(level=Level.NONE)
+    near, far = ends.connect()
+    cluster.world.via(2)
+    _, port = near.getsockname()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    near.close()
+    wait_until(lambda: counted(cluster, 2, "no_connection") >= 1, "the RST passes", 2)
+    assert talks(*ends.connect(port=port, patience_s=REPEATED_S))
+    with pytest.raises(ConnectionResetError):
+        far.recv(1)
+
+
 def test_answers_to_udp_and_echo_go_on_elsewhere(cluster: Cluster, ends: Ends) -> None:
     near, far = ends.datagrams()
     near.send(b"question")

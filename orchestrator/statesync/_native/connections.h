@@ -21,6 +21,8 @@ inline __u8 next_state(__u8 state, __u8 kind, bool from_opener, bool from_closer
 	case SYN_SENT:
 		if (from_opener)
 			return kind == SYN ? SYN_SENT : REFUSED;
+		if (kind == ACK) /* of an end that holds an older connection (RFC 9293, 3.5.1) */
+			return SYN_SENT;
 		return kind == SYN_ACK ? SYN_RECEIVED : REFUSED;
 	case SYN_RECEIVED:
 		if (kind == FIN)
