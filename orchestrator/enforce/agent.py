@@ -143,7 +143,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """The programs of firewall VNFs, or of one firewall server, from a service with programs of every tier."""
+    """The programs of firewall VNFs, or of one firewall server."""
 
     service: Service
     domain: str

@@ -163,7 +163,7 @@ class Load:
 
 
 def _silent(links: list[socket.socket]) -> int:
-    """How many connections have no answer for a line that each says now, some at a time."""
+    """Return how many connections have no answer to a line that is sent on each."""
     waiting, left, lost = select.epoll(), {}, 0
     for link in _pace(links):
         try:
@@ -186,7 +186,10 @@ def _silent(links: list[socket.socket]) -> int:
 
 
 def _pace(links: list[socket.socket]) -> Iterator[socket.socket]:
-    """Each connection, `AT_ONCE` of them and a pause, so that no port of the switch drops their packets."""
+    """Yield each connection, with a pause after every `AT_ONCE` of them.
+
+    Then no port of the switch drops their packets.
+    """
     for place, link in enumerate(links, 1):
         yield link
         if not place % AT_ONCE:
