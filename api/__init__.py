@@ -8,7 +8,7 @@ answers.py      bodies, ETags and pages on their way out
 streams.py      events as they happen
 history.py      older versions of lists; inspection.py: dry runs, traces, cost
 limits.py       how much of a body is read
-middleware.py   a log event and measurements a request, where a write's time went, refusals in the audit trail
+middleware.py   a log event and measurements a request, a write's time by stage, refusals, strangers that wait
 waiting.py      writes that are answered when they are enforced
 schemas/        what bodies look like; the OpenAPI document is made from them
 routes/         one module a group of resources

@@ -19,7 +19,7 @@ from api.bodies import BodyLimit
 from api.context import Services
 from api.inspection import look_ahead
 from api.limits import sender_of
-from api.middleware import Observe, Refused
+from api.middleware import Observe, PaceStrangers, Refused
 from api.routes import (
     acl,
     audit,
@@ -143,6 +143,7 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
         refuse=lambda reason: problems.problem(TooLarge(reason)),
         pace=services.pace,
     )
+    app.add_middleware(PaceStrangers, strangers=services.strangers)
     app.add_middleware(Refused, refusals=services.refusals)
     app.add_middleware(waiting.Waiting, services=services)
     app.add_middleware(Observe, metrics=services.metrics)

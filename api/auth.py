@@ -34,8 +34,8 @@ CERTIFICATE = "aclflow.certificate"
 """Where the server puts the fingerprint (SHA-256) of the certificate that a connection was made with, if any."""
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_HEADER = "X-Auth-Token"
-_TOKEN = APIKeyHeader(name=_HEADER, auto_error=False, description="a token of `aclflow token create`")
+AUTH_HEADER = "X-Auth-Token"
+_TOKEN = APIKeyHeader(name=AUTH_HEADER, auto_error=False, description="a token of `aclflow token create`")
 
 
 async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
@@ -73,7 +73,7 @@ Caller = Annotated[Principal, Depends(caller)]
 
 async def identify(request: Request) -> Principal:
     """Return the caller of a request before its parameters are read. Raises as `caller`."""
-    return await caller(request, request.app.state.services, request.headers.get(_HEADER))
+    return await caller(request, request.app.state.services, request.headers.get(AUTH_HEADER))
 
 
 async def bearer(token: Annotated[str | None, Depends(_TOKEN)]) -> str:

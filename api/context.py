@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from api.pacing import Pace
 from api.problems import Unconditional, faults_of
 from api.questions import Questions, Reviews
-from api.rates import Rates
+from api.rates import Rates, Strangers
 from api.schemas.common import BIGGEST, NAME
 from api.threads import in_thread
 from orchestrator.control.audit import Refusals
@@ -69,6 +69,7 @@ class Services:
     expiry_lead: dt.timedelta
     silence_s: float
     rates: Rates = field(default_factory=Rates)
+    strangers: Strangers = field(default_factory=Strangers)
     refusals: Refusals = field(default_factory=Refusals)
     pace: Pace = field(default_factory=Pace)
     questions: Questions = field(default_factory=Questions)

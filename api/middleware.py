@@ -1,8 +1,9 @@
-"""Log, measure and audit requests: a write's time by stage (Server-Timing), and refusals."""
+"""Log, measure, audit and pace requests: a write's time by stage (Server-Timing), refusals, and strangers."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from http import HTTPStatus
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth import READS
+from api.auth import AUTH_HEADER, CERTIFICATE, READS
 from api.bodies import PRINCIPAL, address_of
+from api.problems import problem
+from api.rates import Shown, Strangers
 from orchestrator.control.audit import UNKNOWN, Refusal, Refusals
 from orchestrator.control.metrics import Metrics
+from orchestrator.errors import TooOften
 from orchestrator.stages import measuring
 from orchestrator.store.audit import Actor
 from orchestrator.store.records import Principal
@@ -123,3 +127,57 @@ class Refused:
         tenant = None if principal is None else principal.tenant
         path = scope["raw_path"].decode("ascii", "backslashreplace")  # as it came: without what databases do not keep
         self._refusals.note(Refusal(actor, tenant, status), f"{scope['method']} {path}")
+
+
+OPEN_PATHS = frozenset(
+    {"/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/v1/authority", "/v1/enrol", "/v1/enrol/switch"}
+)
+"""What anybody may ask. A balancer probes the service from the address that strangers come from, too; enrolments that
+fail have a limit of their own."""
+_CLOSE = {"Connection": "close"}
+_TOKEN = AUTH_HEADER.lower().encode()
+
+
+class PaceStrangers:
+    """Middleware: answers strangers 429 while many of their address were refused.
+
+    That comes before all that a request may cost: its body, its route, and a look for its token.
+    """
+
+    def __init__(self, app: ASGIApp, strangers: Strangers) -> None:
+        self._app = app
+        self._strangers = strangers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        shown = _read_shown(scope)
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._note(shown, message["status"], is_known=PRINCIPAL in scope)
+            await send(message)
+
+        try:
+            self._strangers.admit(shown)
+        except TooOften as error:
+            await problem(error, headers=_CLOSE)(scope, receive, send)
+        else:
+            await self._app(scope, receive, noting)
+
+    def _note(self, shown: Shown, status: int, *, is_known: bool) -> None:
+        """Note how a request was answered; a failure of the service is no refusal."""
+        if is_known:
+            self._strangers.remember(shown)
+        elif HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._strangers.refuse(shown, is_wrong=status == HTTPStatus.UNAUTHORIZED)
+
+
+def _read_shown(scope: Scope) -> Shown:
+    """Return what a request shows of its caller."""
+    fingerprint: bytes | None = scope.get(CERTIFICATE)
+    if fingerprint is not None:
+        return Shown(address_of(scope), fingerprint, is_certified=True)
+    token = next((value for name, value in scope["headers"] if name == _TOKEN), b"")
+    return Shown(address_of(scope), hashlib.sha256(token).digest() if token else None)

@@ -37,6 +37,7 @@ _ABOVE_ZERO = (
     "busy_timeout_s",
     "token_days",
     "tenant_changes_a_minute",
+    "stranger_refusals_a_minute",
     "audit_days",
     "tenant_flows_limit",
     "domain_flows_limit",
@@ -107,6 +108,9 @@ class Settings:
     """udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH: a collector (RFC 5424) that is sent the same; empty: none."""
     tenant_changes_a_minute: float = 1200.0
     """How many changes all members of a tenant together may ask for in a minute; more are answered 429."""
+    stranger_refusals_a_minute: float = 600.0
+    """How many requests without a good token may be refused for one address (of IPv6: a /64) in a minute; more are
+    answered 429 unlooked at, but for callers whose token was good at this service before."""
     packet_log_kept: int = 10_000
     """How many packets that rules with `log` decided are kept of each tenant: the newest."""
     packet_log_key: Path | None = None
@@ -231,6 +235,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "audit_days": float,
         "audit_file": _read_optional_path,
         "tenant_changes_a_minute": float,
+        "stranger_refusals_a_minute": float,
         "packet_log_key": _read_optional_path,
         "packet_log_file": _read_optional_path,
         "busy_timeout_s": float,

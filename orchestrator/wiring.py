@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.context import Services
 from api.questions import Questions
-from api.rates import Rates
+from api.rates import Rates, Strangers
 from orchestrator.clouds import open_cloud
 from orchestrator.control.audit import Auditor, Refusals, Sink
 from orchestrator.control.auditsinks import AnchorFile, Syslog
@@ -153,6 +153,7 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
     services = Services(
         control=control,
         rates=Rates(settings.tenant_changes_a_minute),
+        strangers=Strangers(settings.stranger_refusals_a_minute),
         refusals=refusals,
         enforcement=core.enforcement,
         desk=machines.desk,
