@@ -65,15 +65,22 @@ def rotate(
     name: Annotated[str, typer.Option("--name", help="A name of the new authority, for people.")] = "aclflow",
     finish: Annotated[bool, typer.Option("--finish", help="Stop believing the former authority.")] = False,
     despite: Annotated[bool, typer.Option("--despite", help="Finish although machines must enrol again then.")] = False,
+    urls: Annotated[
+        list[str] | None,
+        typer.Option("--service", help="Do nothing while the service at this URL believes others; may be repeated."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replace the service's authority by a new one, one step at a time.
 
-    Restart the service after each step. First the new one is announced: running machines learn it within two minutes.
+    Restart the service after each step; several services of one database get the files of this one, and --service says
+    for each whether it has them. First the new one is announced: running machines learn it within two minutes.
     Then it signs: they renew by it, while the former one is still believed. With --finish the former one is dropped:
     machines that were away must enrol again.
     """
     place, now = AuthorityDir(load().authority_dir), dt.datetime.now(dt.UTC)
+    for url in urls or ():
+        _check_same(place, url)
     if finish:
         left = _by_former(place)
         if left and not despite:
@@ -101,6 +108,20 @@ _NEXT_STEPS = {
     "consoles by hand), `aclflow certificates rotate --finish`",
     Rollover.NONE: "the former authority is believed no more: restart the service",
 }
+
+
+def _check_same(place: AuthorityDir, url: str) -> None:
+    """Refuse a step while a service believes other authorities than are here.
+
+    That is against mistakes alone: what is asked is public, and the answer is not proven. Raises Conflict.
+    """
+    with Client(url, trust=bare_context()) as client:
+        if client.authority() != place.read_believed():
+            raise Conflict(
+                f"the service at {url} does not believe the authorities that are here: give it these files, take away "
+                "those that are here no more, and restart it before the next step",
+                place="--service",
+            )
 
 
 def _by_former(place: AuthorityDir) -> list[str]:

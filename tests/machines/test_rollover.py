@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from served import Served, served
+from store.postgres_cluster import running
 
 from orchestrator.cli.run import main
 from orchestrator.client import Client
@@ -23,6 +25,7 @@ from orchestrator.errors import Conflict, Unauthenticated, Unreachable
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import AuthorityDir, Rollover, read_certificate
 from orchestrator.lab.ports import free_port
+from orchestrator.store.migrate import upgrade
 
 PEM = Encoding.PEM
 
@@ -67,6 +70,7 @@ class Site:
 
     folder: Path
     port: int
+    database_url: str = ""
 
     @property
     def place(self) -> AuthorityDir:
@@ -74,8 +78,8 @@ class Site:
 
     @contextmanager
     def up(self) -> Iterator[Served]:
-        with served(self.folder, tls=True, listen_port=self.port) as running:
-            yield running
+        with served(self.folder, tls=True, listen_port=self.port, database_url=self.database_url) as service:
+            yield service
 
     def rotate(self, *options: str, code: int = 0) -> None:
         assert main(["certificates", "rotate", *options]) == code
@@ -142,6 +146,143 @@ def _once(membership: Membership, folder: Path) -> None:
             raise Unreachable("it would try again")
 
     obtain_admission(membership, "nftables", StateDir(folder), Never())
+
+
+class Balancer:
+    """A port in front of services: each connection goes on to the one that it `leads_to` by then."""
+
+    def __init__(self) -> None:
+        self.leads_to = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _pass_on(self) -> None:
+        with suppress(OSError):
+            while True:
+                came, _ = self._listener.accept()
+                led = socket.create_connection(("127.0.0.1", self.leads_to))
+                for ends in ((came, led), (led, came)):
+                    threading.Thread(target=_pass_bytes, args=ends, daemon=True).start()
+
+
+def _pass_bytes(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for each in (source, target):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass
+class Replica:
+    """One of several services of a database, which is restarted beside the others."""
+
+    site: Site
+    life: ExitStack = field(default_factory=ExitStack)
+
+    def restart(self) -> Served:
+        self.life.close()
+        return self.life.enter_context(self.site.up())
+
+    def take_files_of(self, first: Replica) -> None:
+        """Have the same authorities as the first service, and none that it has no more."""
+        self.site.place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("authority.key", "authority.pem", "next.key", "next.pem", "former.pem"):
+            here = self.site.place.path / name
+            here.unlink(missing_ok=True)
+            if (first.site.place.path / name).exists():
+                shutil.copy(first.site.place.path / name, here)
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with running() as cluster:
+        url = cluster.create_database("rolled")
+        upgrade(url)
+        monkeypatch.setenv("ACLFLOW_DATABASE_URL", url)
+        yield url
+
+
+def test_services_of_one_database_are_rolled_over_one_after_the_other(
+    site: Site, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Points find one service or the other at each step, also while only the first one has taken it."""
+    balancer = Balancer()
+    first = Replica(Site(site.folder, site.port, database))
+    second = Replica(Site(tmp_path / "second", free_port(), database))
+    url = f"https://127.0.0.1:{balancer.port}"
+
+    def lead_to(replica: Replica) -> None:
+        balancer.leads_to = replica.site.port
+
+    def speak_to_both() -> None:
+        for replica in (first, second):
+            lead_to(replica)
+            for point in points:
+                point.speak()
+
+    def step(*options: str) -> None:
+        """Take a step at the first service, while the second is where it was."""
+        at = [word for each in (first, second) for word in ("--service", f"https://127.0.0.1:{each.site.port}")]
+        first.site.rotate(*options, *at)
+        first.restart()
+        speak_to_both()
+        stage, _ = first.site.place.stage, capsys.readouterr()
+        first.site.rotate(*at, code=1)  # the next step
+        assert f"127.0.0.1:{second.site.port} does not believe the authorities that are here" in capsys.readouterr().err
+        assert first.site.place.stage is stage, "nothing was done"
+
+    def follow() -> None:
+        second.take_files_of(first)
+        second.restart()
+        speak_to_both()
+
+    with first.life, second.life, closing(balancer):
+        points: list[Point] = []
+        service = first.restart()
+        second.take_files_of(first)
+        second.restart()
+        with service.client() as admin:
+            admin.create_domain("pop1")
+            for replica, name in ((first, "fw1"), (second, "fw2")):
+                lead_to(replica)
+                points.append(Point.enrol(url, tmp_path, name, admin))
+        old = read_certificate(first.site.place.certificate)
+        step()
+        follow()
+        for point in points:
+            point.look()
+        step()
+        lead_to(first)
+        points[0].look()
+        assert points[0].renewal.is_switching, "the first service signs by the new authority"
+        lead_to(second)
+        points[1].look()
+        assert not points[1].renewal.is_switching, "the second one does not yet"
+        speak_to_both()
+        follow()
+        for _ in range(2):  # renew, and lay the old certificate down
+            for point in points:
+                point.look()
+        assert not any(is_signed_by(_pem_of(point), old) for point in points)
+        step("--finish")
+        follow()
+        assert {replica.site.place.read_believed() for replica in (first, second)} == {
+            first.site.place.certificate.read_text()
+        }
+        for point in points:
+            point.look()
+        speak_to_both()
+
+
+def _pem_of(point: Point) -> str:
+    return point.admission.identity.certificate().public_bytes(PEM).decode()
 
 
 def test_a_roll_over_that_was_cut_off_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
