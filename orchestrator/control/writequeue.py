@@ -14,14 +14,14 @@ one after the other would be half of what all others wait for. So a write that b
 long leaves the tenant in debt: its next write lets `OTHERS` writes of others go first, and is then carried out alone.
 
     tenant a   PUT 2 s ─────────▶  PUT waits ................................... its turn ─────────▶
-    others                       w  w  w  w  w  w  w  ...  256 of them, or nothing for 0.5 s, or 80 s
+    others                       w  w  w  w  w  w  w  ...  256 of them, or nothing for 0.5 s, or 30 s
 
-A turn follows from the writes of others, so of a hundred writes of others less than one meets a long one; and a tenant
-that is alone waits for nothing.
+A turn follows from the writes of others, so of a hundred writes of others less than one meets a long one, if they come
+four times a second or more; and a tenant that is alone waits for nothing.
 
 Many tenants that send long lists together each have debts of their own, which end. So all long turns together take a
-quarter of the time at the most while others write: of tenants whose turns took long, and of writes that are known to be
-large (`is_large`), though their tenant has no debts yet.
+quarter of the time at the most until `OTHERS` short writes were done: of tenants whose turns took long, and of writes
+that are known to be large (`is_large`), though their tenant has no debts yet.
 """
 
 from __future__ import annotations
