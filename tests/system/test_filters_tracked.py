@@ -41,6 +41,8 @@ pytestmark = pytest.mark.system
 
 TRACKED = trackable(policy())
 CHANGED = trackable(policy([each for each in SHOP if each.id not in ("any", "echo", "echo6")]))
+VARIANTS = {"nftables": None, "iptables-legacy": "legacy", "iptables-nft": "nft"}
+"""The filters; which iptables, None: nftables."""
 FLAGS = (0x02, 0x02, 0x10, 0x12, 0x14, 0x04, 0x11, 0x18, 0x01, 0)
 
 
@@ -73,11 +75,11 @@ class Both:
 
         `fully`: nothing less than it permits may pass, and the fake lets the same through.
         """
-        sender = RIGHT if _is_ours(self.policy, packets[0], packets[0].source) else LEFT
+        sender = RIGHT if is_ours(self.policy, packets[0], packets[0].source) else LEFT
         if quoted is None:
             came = self.router.fire(packets, sender)
         else:
-            came = self.router.fire_frames([partial(_error, each, quoted, sender) for each in packets], sender)
+            came = self.router.fire_frames([partial(error_frame, each, quoted, sender) for each in packets], sender)
         for packet, through in zip(packets, came, strict=True):
             verdict = decide_tracked(self.policy, packet, self.known, quoted)
             assert through <= verdict.decision.permitted, packet
@@ -91,7 +93,7 @@ class Both:
         return came
 
 
-def _is_ours(policy: Policy, packet: Packet, address: int) -> bool:
+def is_ours(policy: Policy, packet: Packet, address: int) -> bool:
     return owner(policy, packet.family, address) is not None
 
 
@@ -101,7 +103,7 @@ def _cookie(comment: str) -> int:
     return Cookie(Tier.SERVER, *counted).pack()
 
 
-def _error(error: Packet, quoted: Packet, sender: str, marker: bytes) -> bytes:
+def error_frame(error: Packet, quoted: Packet, sender: str, marker: bytes) -> bytes:
     """The frame of an ICMP error that quotes a packet."""
     inside = frames.frame(quoted, src_mac=0, dst_mac=0, payload=marker)[14:]
     four = error.family is Family.IPV4
@@ -113,7 +115,7 @@ def _error(error: Packet, quoted: Packet, sender: str, marker: bytes) -> bytes:
     return ethernet(0x86DD, frames.ipv6(error.source, error.destination, ICMPV6, message), sender)
 
 
-@pytest.fixture(params=[None, "legacy", "nft"], ids=["nftables", "iptables-legacy", "iptables-nft"])
+@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
 def both(request: pytest.FixtureRequest, layout: Layout) -> Iterator[Both]:
     with Router(layout.prefix) as router:
         yield Both(router, request.param)
@@ -134,7 +136,7 @@ def _can_cross(packet: Packet) -> bool:
     if not carried(packet) or opening(packet) is None or packet.protocol in (0, 44, 132):
         return False
     ends = [address >> (packet.family.bits - 8) for address in (packet.source, packet.destination)]
-    ours, theirs = (_is_ours(TRACKED, packet, each) for each in (packet.source, packet.destination))
+    ours, theirs = (is_ours(TRACKED, packet, each) for each in (packet.source, packet.destination))
     return ours is not theirs and all(0 < first < 224 and first != 127 for first in ends)
 
 
@@ -160,7 +162,7 @@ def _step(both: Both, talks: Sequence[list[Packet]], step: int, *, fully: bool) 
     """Send the packets of a step, those of each direction together; which came through."""
     found = [False] * len(talks)
     for inside in (False, True):
-        places = [at for at, talk in enumerate(talks) if _is_ours(TRACKED, talk[step], talk[step].source) is inside]
+        places = [at for at, talk in enumerate(talks) if is_ours(TRACKED, talk[step], talk[step].source) is inside]
         if places:
             came = both.meet([talks[at][step] for at in places], fully=fully)
             for at, through in zip(places, came, strict=True):

@@ -1,13 +1,15 @@
-"""Faults of a firewall cluster: cuts, full members, clocks apart, members of other versions."""
+"""Faults of a firewall cluster: cuts, late and doubled messages, full members, clocks apart, other versions."""
 
 from __future__ import annotations
 
 import random
 import socket
+import struct
 import time
 
 import pytest
 from system.sharing_ground import REPEATED_S, SILENT_S, Ends, counted, heal, restrict, states, talks
+from system.unruly import Unruly
 
 from orchestrator.bench.state_sync.programs import SECRET, Cluster
 from orchestrator.bench.state_sync.syncworld import World
@@ -15,7 +17,7 @@ from orchestrator.errors import Unreachable
 from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.messages import VERSION, Key, Word
 from orchestrator.statesync.sessions import Session
-from orchestrator.statesync.states import State
+from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 CUTS = {
     "sessions": "ip saddr 10.9.3.1 tcp dport 3781 drop; ip daddr 10.9.3.1 tcp dport 3781 drop; "
@@ -29,6 +31,10 @@ CUTS = {
 NOTICED = ("sessions", "both", "one way", "the other way")
 """Cuts by which a member's machine seems silent; where only messages are lost, that shows when packets wait."""
 OPENED_MOST = 262_144
+MANY, KEPT = 30, 20
+"""So many connections begin, and so many stay open."""
+RESETS = struct.pack("ii", 1, 0)
+"""A socket's option: closing it sends a reset."""
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -56,6 +62,28 @@ def test_connections_begin_and_survive_on_both_sides_of_a_cut(
     for number in (1, 2, 3):
         world.via(number)
         assert all(talks(*pair) for pair in (before, largest, smaller)), number
+
+
+@pytest.mark.parametrize("confirmation", Confirmation, ids=lambda each: each.name.lower())
+@pytest.mark.parametrize("context", Context, ids=lambda each: each.name.lower())
+@pytest.mark.parametrize("level", [Level.ESTABLISHED, Level.FULL], ids=lambda each: each.name.lower())
+def test_messages_that_come_late_twice_and_in_another_order_cost_no_connection(
+    cluster: Cluster, world: World, ends: Ends, level: Level, context: Context, confirmation: Confirmation
+) -> None:
+    cluster.change(level=level, context=context, confirmation=confirmation)
+    with Unruly(world, seed=1) as between:
+        pairs = [ends.connect(patience_s=REPEATED_S) for _ in range(MANY)]
+        for near, far in pairs[KEPT:]:
+            near.close()
+            assert far.recv(1) == b""
+            far.close()
+        expected = [State.ESTABLISHED] * KEPT + [State.TIME_WAIT] * (MANY - KEPT)
+        for member in (1, 2, 3):
+            wait_until(lambda member=member: states(cluster, member) == expected, f"member {member} lacks some", 5)
+    assert min(between.twice, between.overtaken) > MANY / 2
+    for member in (2, 3):
+        world.via(member)
+        assert all(talks(*pair) for pair in pairs[:KEPT])
 
 
 def _begins(ends: Ends) -> bool:
@@ -117,6 +145,36 @@ def _forget(cluster: Cluster, number: int) -> None:
     )
     for entry in list(kernel.connections()):
         kernel.forget(entry.key.pack())
+
+
+@pytest.mark.parametrize("level", [Level.ESTABLISHED, Level.FULL], ids=lambda each: each.name.lower())
+def test_ends_that_begin_anew_where_their_end_was_missed_cost_no_connection(
+    cluster: Cluster, world: World, ends: Ends, level: Level
+) -> None:
+    """Member 1 has not heard of the reset, and lets the new handshake pass as packets of the connection before."""
+    cluster.change(level=level)
+    port = random.Random(level).randrange(30_000, 32_000)
+    near, far = ends.connect(port=port)
+    world.via(2)
+    restrict(world, "ip daddr 10.9.1.1 udp dport 3781 drop")
+    try:
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        near.close()
+        far.close()
+        for number in (2, 3):
+            wait_until(lambda number=number: states(cluster, number) == [State.CLOSED], "it is not told", 5)
+        for number in (2, 3):
+            cluster.nodes[number].kernel.forget_all()  # as after its time-out
+    finally:
+        heal(world)
+    time.sleep(2 * SILENT_S + 1.0)
+    assert states(cluster, 1) == [State.ESTABLISHED]
+    world.via(1)
+    pair = ends.connect(port=port)
+    assert talks(*pair)
+    for number in (2, 3):
+        world.via(number)
+        assert talks(*pair), number
 
 
 def test_a_member_of_another_version_is_no_member(cluster: Cluster, ends: Ends, world: World) -> None:

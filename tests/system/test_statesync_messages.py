@@ -78,7 +78,7 @@ def test_a_message_is_stored_and_confirmed(hearing: Bench) -> None:
         (sent(told(101, sender=1)), "not_member"),
         (sent(told(101, lane=1)), "unready"),
         (sent(told(100)), "late"),
-        (sent(told(101, kind=MessageKind.COMMIT)), "unprepared"),
+        (sent(told(101, kind=MessageKind.COMMIT, flags=WANTS_CONFIRMATION)), "unprepared"),
     ],
     ids=["another key", "cut short", "a stranger", "itself", "a lane not opened", "before the floor", "not prepared"],
 )
@@ -150,6 +150,15 @@ def test_a_transaction_is_stored_when_it_is_committed(hearing: Bench) -> None:
     assert held(hearing) is None
     hearing.hear(sent(told(102, kind=MessageKind.COMMIT)))
     assert held(hearing) == ESTABLISHED
+
+
+def test_a_commit_that_overtakes_its_first_phase_is_stored_where_nobody_waits(hearing: Bench) -> None:
+    """Its number has come, so nobody would notice that the change is missing. Where packets wait it is asked again."""
+    hearing.hear(sent(told(102, kind=MessageKind.COMMIT)))
+    assert held(hearing) == ESTABLISHED
+    hearing.hear(sent(told(101, kind=MessageKind.PREPARE)))
+    hearing.hear(sent(told(103, Word(State.FIN_WAIT, version=6), kind=MessageKind.COMMIT)))
+    assert held(hearing) == Word(State.FIN_WAIT, version=6)
 
 
 def closings(sequence: int, *words: Word, secret: bytes = SECRET) -> bytes:

@@ -132,6 +132,11 @@ def test_errors_pass_that_quote_a_known_connection(bench: Bench) -> None:
         assert entry.word.state is State.ESTABLISHED
 
 
+def with_options(inner: bytes) -> bytes:
+    """An IPv4 packet whose header is four bytes longer, which say nothing."""
+    return bytes([inner[0] + 1]) + inner[1:20] + b"\x01" * 4 + inner[20:]
+
+
 UNREADABLE = {
     "a later fragment": frames.ethernet(packet(4, TCP, upper(TCP, Kind.SYN, False), False, fragment=0x00B9)),
     "a first fragment": frames.ethernet(packet(4, TCP, upper(TCP, Kind.SYN, False), False, fragment=0x2000)),
@@ -139,6 +144,12 @@ UNREADABLE = {
     "IPv6 in an extension header": frames.ethernet(packet(6, 60, bytes(24), False)),
     "a TCP header cut short": frames.ethernet(packet(4, TCP, upper(TCP, Kind.SYN, False)[:12], False)),
     "ICMP of the other version": frames.ethernet(packet(4, ICMPV6, upper(ICMPV6, Kind.REQUEST, False), False)),
+    "IPv4 with options": frames.ethernet(with_options(packet(4, TCP, upper(TCP, Kind.SYN, False), False))),
+    "TCP from port 0": frames.ethernet(packet(4, TCP, bytes(2) + upper(TCP, Kind.SYN, False)[2:], False)),
+    "UDP to port 0": frames.ethernet(packet(6, UDP, b"\x10\0\0\0" + bytes([0, 8, 0, 0]), False)),
+    "an echo with a code": frames.ethernet(packet(4, ICMP, bytes([8, 1]) + bytes(6), False)),
+    "a timestamp": frames.ethernet(packet(4, ICMP, bytes([13, 0]) + bytes(18), False)),
+    "protocol 0": frames.ethernet(packet(4, 0, bytes(20), False)),
     "a redirect": frames.ethernet(packet(4, ICMP, bytes([5, 0, 0, 0, 0, 0, 0, 0]), False)),
 }
 

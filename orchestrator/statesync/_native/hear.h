@@ -10,6 +10,7 @@ inline bool obey(const struct message *message, __u64 now)
 	__u64 word = message->word & ~PENDING;
 	struct connection *known;
 	__u64 *promised;
+	bool was_promised;
 
 	if (STATE_OF(word) == LISTEN || STATE_OF(word) >= STATES)
 		return false;
@@ -20,16 +21,19 @@ inline bool obey(const struct message *message, __u64 now)
 		return !bpf_map_update_elem(&prepared, &message->key, &word, BPF_ANY);
 	case COMMIT:
 		promised = bpf_map_lookup_elem(&prepared, &message->key);
-		if (!promised || *promised != word) {
+		was_promised = promised && *promised == word;
+		if (!was_promised && message->flags & WANTS_CONFIRMATION) {
 			known = known_as(&message->key);
 			if (known && !((known->word ^ word) & ~PENDING))
 				return true; /* it was committed, and its confirmation was lost */
 			COUNT(unprepared);
 			return false;
 		}
+		/* Where nobody waits for the first phase, the second may overtake it. */
 		if (!store(&message->key, word, now, true))
 			return false;
-		bpf_map_delete_elem(&prepared, &message->key);
+		if (was_promised)
+			bpf_map_delete_elem(&prepared, &message->key);
 		return true;
 	}
 	return false;

@@ -30,14 +30,22 @@ inline int go_on(struct __sk_buff *skb, const struct packet *packet, struct conn
 	return TC_ACT_OK;
 }
 
+/* Whether the ends of a known connection may have begun anew: a SYN-ACK, long after members were told. This firewall may
+ * have missed that the old connection ended. Others have not, and hold nothing any more. */
+inline bool may_be_anew(const struct packet *packet, const struct connection *known, __u64 now)
+{
+	return packet->kind == SYN_ACK && (__s64)(now - known->told) > (__s64)SECOND;
+}
+
+/* The word after a packet. A new connection, and one that may be new, has a version above those of all before. */
 inline __u64 changed_word(const struct packet *packet, __u64 word, __u8 after, bool is_new,
 			  const struct settings *settings, __u64 now)
 {
 	__u32 version = VERSION_OF(word) + 1, fresh = (now + settings->clock) >> 20;
 
+	if ((is_new && !word) || ((is_new || after == STATE_OF(word)) && (__s32)(fresh - version) > 0))
+		version = fresh;
 	if (is_new) {
-		if (!word || (__s32)(fresh - version) > 0)
-			version = fresh;
 		word = packet->sender ? OPENER : 0;
 	} else if (after == FIN_WAIT) {
 		word = (word & OPENER) | (packet->sender ? CLOSER : 0);
@@ -80,7 +88,7 @@ inline bool apply(const struct packet *packet, struct connection *known, __u64 w
 /* Whether members hold the state from which a connection opens, so that any packet of it leads them on as well. */
 inline bool is_foreseen(const struct connection *known, __u64 word, __u8 after, const struct settings *settings)
 {
-	return settings->level == FULL && is_open(after) && known && !(word & PENDING) &&
+	return settings->level == FULL && is_open(after) && known && STATE_OF(word) != after && !(word & PENDING) &&
 	       known->told_version == VERSION_OF(word);
 }
 
@@ -159,7 +167,7 @@ SEC("tc") int watch(struct __sk_buff *skb)
 			COUNT(no_connection);
 		return TC_ACT_SHOT;
 	}
-	if (!known || after != state)
+	if (!known || after != state || may_be_anew(&packet, known, now))
 		return change(skb, &packet, known, word, after, settings, now);
 	COUNT(passed);
 	return go_on(skb, &packet, known, settings, now);
