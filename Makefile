@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 DEBIAN := bird2 ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
           openvswitch-switch postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
-TRAFFIC := conntrackd hping3 httperf iperf3 lighttpd netcat-openbsd qperf redis-server
+TRAFFIC := conntrackd erlang-mnesia hping3 httperf iperf3 lighttpd netcat-openbsd qperf redis-server
 # An OpenCL device of the processor, for the classifiers that run on devices.
 OPENCL := pocl-opencl-icd
 # The tunnel that a firewall server is compared with.

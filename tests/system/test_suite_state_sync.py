@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench.state_sync import suite
-from orchestrator.bench.state_sync.syncsizes import Sizes
+from orchestrator.bench.state_sync import copies, suite
+from orchestrator.bench.state_sync.syncsizes import AT_ONCE, Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
 _LINES_KEPT = 40
@@ -48,6 +48,23 @@ def test_more_members_cost_more(results: suite.Results) -> None:
 def test_others_are_measured_in_the_same_run(results: suite.Results) -> None:
     for name in ("conntrack_alone", "conntrackd", "conntrackd_notrack", "redis"):
         assert results.figures[f"vs_{name}_cpu"].median > 0
+
+
+def test_a_database_with_copies_is_measured_beside_us(results: suite.Results) -> None:
+    """Its transactions wait for each other's locks, which is where the paper's oddities come from."""
+    for look_up in copies.LOOK_UPS:
+        for at_once in AT_ONCE:
+            figures = {
+                name.removeprefix(f"copies_by_{look_up}_{at_once}_"): figure.median
+                for name, figure in results.figures.items()
+                if name.startswith(f"copies_by_{look_up}_{at_once}_")
+            }
+            assert figures.keys() == {
+                "sync_vs_async", "restarts_async", "restarts_sync", "established_vs_none", "6_members_vs_3",
+                "9_members_vs_3",
+            }  # fmt: skip
+            assert min(figures[name] for name in figures if not name.startswith("restarts")) > 0
+    assert results.figures["copies_by_attribute_25_restarts_sync"].median > 0, "the table is locked by nobody"
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_was(results: suite.Results, journal: Path) -> None:

@@ -139,6 +139,11 @@ def _conclude_paper(results: Results, found: Matrix) -> None:
     """Add the paper's ratios of set-up times, and its oddities."""
     first = MEMBERS[0]
     for at_once in AT_ONCE:
+        sure = Sharing(Level.FULL, Context.TRANSACTION, Confirmation.SYNCHRONOUS, first)
+        for what, confirmation in (("dirty", Confirmation.SYNCHRONOUS), ("dirty_async", Confirmation.ASYNCHRONOUS)):
+            dirty = Sharing(Level.FULL, Context.DIRTY, confirmation, first)
+            ratios = found.ratios(dirty, sure, at_once, setup_of)
+            results.figures[f"setup_{at_once}_{what}_vs_transaction_sync"] = Figure.of(ratios, "1")
         for context in Context:
             name = context.name.lower()
             full, none, essential = (

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync import failover, matrix
+from orchestrator.bench.state_sync import copies, failover, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
@@ -38,11 +38,12 @@ def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
-    return Expected(sizes.runs * (settings + 1 + len(_BESIDE)) + 2 * sizes.failovers, _EACH_S[quick])
+    copied = len(MEMBERS) * _COPIES_AS
+    return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + 2 * sizes.failovers, _EACH_S[quick])
 
 
 def _count_steps(sizes: Sizes) -> int:
-    return 2 * sizes.runs + 2 * sizes.failovers
+    return 3 * sizes.runs + 2 * sizes.failovers
 
 
 def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
@@ -51,6 +52,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     settings = {**asdict(sizes), "members": list(MEMBERS)}
     results = Results("state-sync", settings)
     numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling) for each in fields(kind)}
+    numbers |= {*copies.NUMBERS}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
     steps = Steps(progress, _count_steps(sizes))
     with ExitStack() as stack:
@@ -62,6 +64,10 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
         folder = _make_folder(stack)
         peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
         _beside_peers(results, programs, web, peers, sizes, steps, kept)
+        try:
+            copies.measure(results, copies.Copies(others, folder), sizes, steps, kept)
+        except (Missing, Refused) as error:
+            results.absent["copies"] = str(error)
     try:
         failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
@@ -107,6 +113,8 @@ def _beside_peers(
         results.figures[f"vs_{name}_setup"] = Figure.of(ratios, "1")
 
 
+_COPIES_AS = 25
+"""A cluster of the database takes as long as so many other measurements."""
 _EACH_S = {False: 0.8, True: 0.8}
 """How long a measurement takes, by whether the run is quick."""
 _OURS = "ours"
@@ -122,12 +130,18 @@ _BESIDE: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
 _NOTES = (
     "client, server (lighttpd, a page of one byte) and all members share this machine, and one of its processors: a "
     "message costs the owner, the virtual cable and the member, and all of it is in a connection's processor time",
-    "ratios are of runs that follow each other; NONE is measured once more for each context, confirmation and size",
+    "ratios are of runs that follow each other, those of dirty writes to transactions of one round; NONE is measured "
+    "once more for each context, confirmation and size",
     "full_sync_added_us: median set-up time of one download after another, FULL less NONE; the SYN-ACK is held",
     "..._program_us: microseconds a connection for which the programs ran (kernel.bpf_stats_enabled), on the owner and "
     "on all members together; the rest of what sharing costs is the kernel's, which carries messages",
     "conntrackd (FTFW, NOTRACK: two firewalls) and Redis (a primary and two copies, WAIT 2) are Debian's, and counted "
     "with their processes; the firewall before Redis has only packets with SYN, FIN or RST wait, four of a connection",
+    "copies_by_...: where the paper's oddities are looked for. A firewall keeps its connections in Erlang's database "
+    "(Mnesia), with a copy in each member, all on one processor; a connection is three packets, each a transaction "
+    "that looks it up and writes its state; synchronous, unless a figure says otherwise. by_key: looked up by the "
+    "table's key; by_attribute: by something else, for which the database locks the whole table. restarts_...: how "
+    "often a connection's transactions were begun again, after a pause, because another one had the lock",
     "failover: a lab with a spreading switch and three firewalls; 10,000 TCP connections are open, a connection begins "
     "every 20 ms and datagrams of 24 clients are answered every 4 ms; then a firewall neither forwards nor answers. "
     "detect_ms: until the switch's log has both of its ports down; gap_ms: until the last of these clients is "
