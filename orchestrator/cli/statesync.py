@@ -1,4 +1,4 @@
-"""`aclflow statesync run | show | set`, `aclflow firewall cluster`: firewalls that share their connections."""
+"""`aclflow statesync run | show | set | add | remove`, `aclflow firewall cluster`: firewalls that share connections."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import ipaddress
 import signal
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from orchestrator.cli import complete
+from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.options import taking
-from orchestrator.cli.tables import Line, Report, Shown, Table
+from orchestrator.cli.options import Url, taking
+from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.cli.terminal import complain
-from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.errors import AclflowError, BadInput, Conflict, Missing
+from orchestrator.scaling.buckets import BUCKETS
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import HIGHEST_MEMBER, MOST_MEMBERS, Settings
+from orchestrator.statesync.layout import HIGHEST_MEMBER, MOST_MEMBERS, NOWHERE, Settings
 from orchestrator.statesync.lists import read_lists
 from orchestrator.statesync.member import Member
 from orchestrator.statesync.states import Confirmation, Context, Level
@@ -160,19 +164,61 @@ def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> Status
 
 @taking
 def cluster(
-    member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")], shown: Shown
+    member: Annotated[list[str], typer.Argument(help="ADDRESS:PORT of each member's --metrics.")],
+    report: Report,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            "--spread",
+            metavar="DOMAIN",
+            help="The domain whose traffic they carry: shows what each owns.",
+            autocompletion=complete.domains,
+        ),
+    ] = None,
+    url: Url = None,
 ) -> None:
     """Show the members of a firewall cluster.
 
-    Shown are who serves, who follows whom, what lags, and what is held. Status 1: a member does not answer, does not
-    serve, is not whole, or lags.
+    Shown are who serves, who follows whom, what lags, what is held, and connections by state. Status 1: a member does
+    not answer, does not serve, is not whole, or lags.
     """
     found = ask_all(member)
-    columns = ("at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief")
-    document = {where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()}
-    shown.say(document, columns, [(where, *_row(each)) for where, each in found.items()])
+    owned = None if spread is None else _read_owned(spread, url)
+    columns: tuple[str, ...] = (
+        "at", "member", "serves", "whole", "followers", "messages missing", "held", "open", "brief",
+    )  # fmt: skip
+    document: dict[str, dict[str, Any]] = {
+        where: {"why": each} if isinstance(each, str) else asdict(each) for where, each in found.items()
+    }
+    rows: list[tuple[object, ...]] = [(where, *_row(each)) for where, each in found.items()]
+    if owned is not None:
+        columns = (*columns, "owns")
+        rows = [(*row, _name_owned(each, owned)) for row, each in zip(rows, found.values(), strict=True)]
+        for where, each in found.items():
+            if isinstance(each, Status):
+                document[where]["buckets"] = owned.get(each.member, 0)
+    known = [each for each in found.values() if isinstance(each, Status)]
+    kinds = ("protocol", "state", *(f"member {each.member}" for each in known))
+    report.say(document, (Table("members", columns, rows), Table("states", kinds, _count_states(known))))
     if not all(isinstance(each, Status) and each.is_well for each in found.values()):
         raise typer.Exit(ANSWER_IS_NO)
+
+
+def _read_owned(domain: str, url: str | None) -> Mapping[int, int]:
+    """Return how many buckets of a domain's traffic each member owns, by its number."""
+    with service(url) as client:
+        return {each.carrier.number: each.buckets for each in client.spread(domain).firewalls}
+
+
+def _name_owned(status: Status | str, owned: Mapping[int, int]) -> str:
+    return "-" if isinstance(status, str) else f"{owned.get(status.member, 0)} of {BUCKETS}"
+
+
+def _count_states(members: Sequence[Status]) -> list[tuple[object, ...]]:
+    """A row for each protocol and state in which a member has a connection; a column for each member."""
+    counts = [{(kind.protocol, kind.state): kind.count for kind in each.states} for each in members]
+    found = sorted({kind for each in counts for kind in each})
+    return [(*kind, *(each.get(kind, 0) for each in counts)) for kind in found]
 
 
 def _row(status: Status | str) -> tuple[str, ...]:
@@ -262,6 +308,24 @@ def add(
         raise BadInput(f"a cluster has at most {MOST_MEMBERS} members", place="MEMBER")
     for number in new.keys() - known.keys():
         kernel.set_member(number, new[number])
+
+
+def remove(
+    member: Annotated[list[int], typer.Argument(help="The number of each member that is to take part no more.")],
+) -> None:
+    """Free the numbers of members that have left, while packets pass.
+
+    Stop these first. Say it to each member that runs: it tries them no more, and others may take their place.
+    """
+    kernel = Replicator.attached_here()
+    known, followers = kernel.member_addresses(), kernel.settings().members
+    for number in member:
+        if number not in known:
+            raise BadInput(f"member {number} is none of this cluster", place="MEMBER")
+        if number in followers:
+            raise Conflict(f"member {number} takes part: stop it first, so that no packet waits for it", place="MEMBER")
+    for number in member:
+        kernel.set_member(number, NOWHERE)
 
 
 def _member(text: str) -> tuple[int, str]:

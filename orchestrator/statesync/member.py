@@ -21,7 +21,7 @@ import structlog
 
 from orchestrator.errors import AclflowError, BadInput, Forbidden, Refused
 from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.layout import LANES, MOST_MEMBERS, Settings, Stream
+from orchestrator.statesync.layout import LANES, MOST_MEMBERS, NOWHERE, Settings, Stream
 from orchestrator.statesync.lists import Duty, HeldTo, Lists
 from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
@@ -78,6 +78,7 @@ class Member:
         self._serves = self._leaves = False
         self._duty = Duty()
         self._followers: dict[int, int] = {}
+        self._removed = {number: threading.Event() for number in peers}
         replicator.begin_sequences(time.time_ns())
         for number, address in peers.items():
             replicator.set_member(number, address)
@@ -95,8 +96,8 @@ class Member:
         """Begin to follow, to be followed and to send again."""
         self._run(self._let_follow)
         self._run(self._tick)
-        for number in self._peers:
-            self._run(partial(self._follow, number))
+        for number, address in self._peers.items():
+            self._run(partial(self._follow, number, address, self._removed[number]))
 
     def stop(self) -> None:
         """End all threads and close the listener.
@@ -106,6 +107,8 @@ class Member:
         self._ended.set()
         with self._lock:
             sessions = list(self._sessions.values())
+            for removed in self._removed.values():
+                removed.set()
         for session in sessions:
             session.end()
         for thread in self._threads:
@@ -129,8 +132,31 @@ class Member:
                 self._kernel.set_stream(number, lane, Stream(False))
             self._peers = {**self._peers, number: address}
             self._unreachable.add(number)
-        self._run(partial(self._follow, number))
+            removed = self._removed[number] = threading.Event()
+        self._run(partial(self._follow, number, address, removed))
         log.info("statesync.member_added", member=number, address=address)
+
+    def remove(self, number: int) -> None:
+        """Let a member take part no more: it is not tried, and its messages are not believed.
+
+        Its number and its place among the members are free. What it has told stays.
+        """
+        with self._lock:
+            if number not in self._peers:
+                return
+            self._peers = {each: address for each, address in self._peers.items() if each != number}
+            self._removed.pop(number).set()
+            self._following.pop(number, None)
+            self._unreachable.discard(number)
+            self._deaf_until.pop(number, None)
+            sessions = [self._sessions.pop((number, is_ours), None) for is_ours in (True, False)]
+            for lane in range(LANES):
+                self._kernel.set_stream(number, lane, Stream(False))
+            self._kernel.set_member(number, NOWHERE)
+        for session in sessions:
+            if session is not None:
+                session.end()
+        log.info("statesync.member_removed", member=number)
 
     def leave(self) -> None:
         """Stop taking traffic from the spread switch; the shared state stays.
@@ -175,6 +201,12 @@ class Member:
             return self._settings.members
 
     @property
+    def peers(self) -> frozenset[int]:
+        """The other members that may take part."""
+        with self._lock:
+            return frozenset(self._peers)
+
+    @property
     def resent(self) -> Resent:
         """The actions on packets held too long."""
         return self._resending.done
@@ -207,13 +239,20 @@ class Member:
                 self._close_forbidden()
                 if time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
-                    for number, address in self._kernel.member_addresses().items():
-                        self.add(number, address)  # another process has named it (`aclflow statesync add`)
+                    self._look_at_members()
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._kernel.sweep()
             except (AclflowError, OSError) as error:
                 log.warning("statesync.tick_failed", error=str(error))
+
+    def _look_at_members(self) -> None:
+        """Follow what other processes say of members (`aclflow statesync add`, `remove`)."""
+        named = self._kernel.member_addresses()
+        for number in self._peers.keys() - named.keys():
+            self.remove(number)
+        for number, address in named.items():
+            self.add(number, address)
 
     def _leave_deaf(self) -> None:
         """End sessions of followers that confirm nothing, although their machines answer.
@@ -316,7 +355,7 @@ class Member:
             self._set_followed_by(number, -1)
 
     def _hold_session(self, side: tuple[int, bool], session: Session) -> None:
-        """Keep a session, so that `stop` or the same member's next session can end it.
+        """Keep a session, so that `stop`, `remove` or the same member's next session can end it.
 
         A member that was started again begins a new session, while the old one may seem alive.
         """
@@ -324,7 +363,7 @@ class Member:
             before, self._sessions[side] = self._sessions.get(side), session
         if before is not None:
             before.end()
-        if self._ended.is_set():
+        if self._ended.is_set() or side[0] not in self._peers:
             session.end()
 
     def _believe(self, number: int, hello: Mapping[str, Any]) -> None:
@@ -370,12 +409,13 @@ class Member:
 
     # ----------------------------------------------------------------------------------------------------- following
 
-    def _follow(self, number: int) -> None:
+    def _follow(self, number: int, address: str, removed: threading.Event) -> None:
+        """Follow a member until it is removed, or this one stops."""
         before = ""
-        while not self._ended.is_set():
+        while not removed.is_set():
             pause_s = _RETRY_S
             try:
-                with self._dial(self._peers[number], self._settings.port, self._settings.address) as connection:
+                with self._dial(address, self._settings.port, self._settings.address) as connection:
                     secret, silent_s = self._settings.secret, self._silent_s
                     session = Session.begin(connection, secret, is_follower=True, silent_s=silent_s)
                     self._take_part(number, session)
@@ -385,8 +425,9 @@ class Member:
                 pause_s = _DEAF_S if isinstance(error, Refused) else _RETRY_S
             with self._lock:
                 self._following.pop(number, None)
-                self._unreachable.add(number)
-            self._ended.wait(pause_s)
+                if not removed.is_set():
+                    self._unreachable.add(number)
+            removed.wait(pause_s)
 
     def _take_part(self, number: int, session: Session) -> None:
         """Follow until the session ends. Where messages were lost, all entries are asked for again."""

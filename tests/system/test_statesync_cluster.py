@@ -162,15 +162,27 @@ def test_lost_messages_are_sent_again_before_a_client_would(
 
 
 HOPS = ((1, 2), (2, 3), (3, 1))
+PHASES = (
+    (Context.DIRTY, MessageKind.WRITE),
+    (Context.TRANSACTION, MessageKind.PREPARE),
+    (Context.TRANSACTION, MessageKind.COMMIT),
+)
 
 
+@pytest.mark.parametrize(("context", "kind"), PHASES, ids=[kind.name.lower() for _, kind in PHASES])
 @pytest.mark.parametrize("hop", HOPS, ids=lambda hop: f"{hop[0]}to{hop[1]}")
 def test_a_firewall_that_dies_while_it_holds_a_syn_ack_costs_no_connection(
-    cluster: Cluster, world: World, lossy: Callable[[str], None], hop: tuple[int, int]
+    cluster: Cluster,
+    world: World,
+    lossy: Callable[[str], None],
+    hop: tuple[int, int],
+    context: Context,
+    kind: MessageKind,
 ) -> None:
     """Its message stops at one hop and its process repeats nothing, so it dies with the packet still held."""
-    at_state = f"@th,{8 * (8 + 64)},8 {State.SYN_RECEIVED:d}"
-    lossy(f"ip saddr 10.9.{hop[0]}.1 ip daddr 10.9.{hop[1]}.1 {at_state} drop")
+    cluster.change(context=context)
+    at_kind, at_state = f"@th,{8 * (8 + 1)},8 {kind:d}", f"@th,{8 * (8 + 64)},8 {State.SYN_RECEIVED:d}"
+    lossy(f"ip saddr 10.9.{hop[0]}.1 ip daddr 10.9.{hop[1]}.1 {at_kind} {at_state} drop")
     stop_process_of(cluster, 1)
     with handshake(world) as begun:
         wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
@@ -249,6 +261,37 @@ def test_a_firewall_that_dies_before_it_told_that_connections_opened_costs_none(
     assert states(cluster, 2) == [State.ESTABLISHED] * 5
     far.sendto(b"another", client)
     assert near.recv(100) == b"another"
+    cluster.start(1)
+    cluster.wait_whole()
+
+
+@pytest.mark.parametrize(("level", "context", "confirmation"), COMBINATIONS, ids=lambda each: each.name.lower())
+def test_a_failover_loses_what_its_settings_say(
+    cluster: Cluster,
+    ends: Ends,
+    lossy: Callable[[str], None],
+    level: Level,
+    context: Context,
+    confirmation: Confirmation,
+) -> None:
+    """What members were told lives. What they were not told is cut where nobody waited, and else did not begin."""
+    cluster.change(level=level, context=context, confirmation=confirmation)
+    told = [ends.connect() for _ in range(3)]
+    shared = [] if level is Level.NONE else [State.ESTABLISHED] * 3
+    for member in (2, 3):
+        wait_until(lambda member=member: states(cluster, member) == shared, f"member {member} is not told", 2)
+    stop_process_of(cluster, 1)
+    lossy("ip saddr 10.9.1.1 drop")
+    untold = []
+    with suppress(OSError):
+        untold.append(ends.connect())
+    waits = level is not Level.NONE and confirmation is Confirmation.SYNCHRONOUS
+    assert bool(untold) is not waits
+    cluster.stop(1)
+    cluster.world.via(2)
+    heal(cluster.world)
+    assert [talks(*pair) for pair in told] == [level is not Level.NONE] * 3
+    assert not any(talks(*pair) for pair in untold)
     cluster.start(1)
     cluster.wait_whole()
 
@@ -409,6 +452,13 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
             for wrong in ("2=10.9.0.9", "16=10.9.0.9", "3=nowhere"):
                 with pytest.raises(subprocess.CalledProcessError):
                     world.run(1, *ACLFLOW, "add", wrong)
+            for wrong in ("2", "7", "two"):  # it takes part; there is none; it is no number
+                with pytest.raises(subprocess.CalledProcessError):
+                    world.run(1, *ACLFLOW, "remove", wrong)
+            assert shown()["followers"] == [2]
+            world.run(1, *ACLFLOW, "remove", "3")
+            with pytest.raises(subprocess.CalledProcessError):
+                world.run(1, *ACLFLOW, "remove", "3")
             world.run(1, *ACLFLOW, "set", "--level", "none")
             found = shown()
             _look_from_elsewhere(world)

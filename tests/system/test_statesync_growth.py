@@ -1,7 +1,8 @@
-"""A cluster that gets a member while packets pass: it takes the connections over, and none is cut."""
+"""A cluster that gets and loses members while packets pass: they take connections over, and none is cut."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,8 @@ from system.sharing_ground import FULL, SILENT_S, Ends, talks
 from orchestrator.bench.state_sync.programs import Cluster
 from orchestrator.bench.state_sync.syncworld import Between, World
 from orchestrator.errors import BadInput
-from orchestrator.statesync.layout import MOST_MEMBERS
+from orchestrator.lab.processes import wait_until
+from orchestrator.statesync.layout import MOST_MEMBERS, NOWHERE
 
 MANY = 20
 
@@ -51,3 +53,28 @@ def test_no_more_members_than_there_may_be(grown: tuple[World, Cluster]) -> None
     member.add(4, "10.9.4.9")
     with pytest.raises(BadInput, match="at most"):
         member.add(MOST_MEMBERS + 1, "10.9.200.9")
+    member.remove(4)
+    member.add(MOST_MEMBERS + 1, "10.9.200.9")
+
+
+def test_a_member_that_left_makes_room_and_is_no_member_until_it_is_added_again(grown: tuple[World, Cluster]) -> None:
+    world, cluster = grown
+    with Ends.only(world) as ends:
+        before = [ends.connect() for _ in range(MANY)]
+        cluster.stop(3)
+        for number in (1, 2):
+            cluster.nodes[number].kernel.set_member(3, NOWHERE)  # as `aclflow statesync remove` does
+            wait_until(lambda number=number: 3 not in cluster.nodes[number].member.peers, "it is a member still", 5)
+        back = cluster.start(3)
+        assert talks(*ends.connect())
+        time.sleep(2 * SILENT_S)
+        assert cluster.nodes[1].member.followers == {2}, "nobody waits for one that was taken out"
+        assert not back.member.following, "it is told nothing"
+        stream = cluster.nodes[1].kernel.stream(3, 0)
+        assert not stream.is_open, "its messages are not believed"
+        assert all(cluster.nodes[number].member.is_whole for number in (1, 2))
+        for number in (1, 2):
+            cluster.nodes[number].member.add(3, world.address(3))
+        cluster.wait_whole()
+        world.via(3)
+        assert all(talks(*pair) for pair in before)

@@ -189,6 +189,7 @@ STATESYNC = Branch(
         Leaf("show", "Show the member that runs here, and its connections by state.", "statesync:show"),
         Leaf("set", "Change how the member that runs here shares.", "statesync:change"),
         Leaf("add", "Let more members take part, while packets pass.", "statesync:add"),
+        Leaf("remove", "Free the numbers of members that have left.", "statesync:remove"),
     ),
 )
 
