@@ -37,18 +37,19 @@ class Outcome:
 
 
 class Domain:
-    """Endpoints lie on the two switches in turn."""
+    """Ports lie on the two switches in turn."""
 
     def __init__(self, policy: Policy, lifted: Sequence[LiftedRule] = ()) -> None:
         self.policy = policy
         program = compile_host(policy, domain="d1", generation=1, lifted=lifted)
-        self._home = {endpoint.name: index % 2 for index, endpoint in enumerate(policy.endpoints)}
-        self._number = {endpoint.port: 10 + index for index, endpoint in enumerate(policy.endpoints)}
-        self._switches = []
+        names = dict.fromkeys(endpoint.port for endpoint in policy.endpoints)
+        self.home = {port: index % 2 for index, port in enumerate(names)}
+        self.number = {port: 10 + index for index, port in enumerate(names)}
+        self.switches: list[Switch] = []
         for side in (0, 1):
-            ports = {each.port: self._number[each.port] for each in policy.endpoints if self._home[each.name] == side}
+            ports = {port: self.number[port] for port in names if self.home[port] == side}
             rows = resolve(program.flows, program.ports, {"up0": UPLINK_PORT} | ports, "up0")
-            self._switches.append(Switch(rows))
+            self.switches.append(Switch(rows))
 
     def send(self, packet: Packet, *, first: bool = False) -> Outcome:
         """A packet's way from its endpoint (or from outside) to its endpoint (or out)."""
@@ -56,15 +57,15 @@ class Domain:
         assert sender is not None or receiver is not None
         journeys: list[Journey] = []
         if sender is not None:
-            fields = fields_of(packet, self._number[sender.port], sender.mac, GATEWAY_MAC, first=first)
-            journey = self._switches[self._home[sender.name]].send(fields)
+            fields = fields_of(packet, self.number[sender.port], sender.mac, GATEWAY_MAC, first=first)
+            journey = self.switches[self.home[sender.port]].send(fields)
             journeys.append(journey)
-            if not journey.out or receiver is None or self._home[receiver.name] == self._home[sender.name]:
+            if not journey.out or receiver is None or self.home[receiver.port] == self.home[sender.port]:
                 return _outcome(self._arrived(journey, receiver), journeys)
             assert self._arrived(journey, None), "it must leave by the uplink"
         assert receiver is not None
         fields = fields_of(packet, UPLINK_PORT, GATEWAY_MAC, GATEWAY_MAC, first=first)
-        journey = self._switches[self._home[receiver.name]].send(fields)
+        journey = self.switches[self.home[receiver.port]].send(fields)
         return _outcome(self._arrived(journey, receiver), [*journeys, journey])
 
     def _at(self, family: Family, address: int) -> Endpoint | None:
@@ -75,7 +76,7 @@ class Domain:
         if not journey.out:
             return False
         ((port, fields),) = journey.out
-        wanted = (UPLINK_PORT, GATEWAY_MAC) if receiver is None else (self._number[receiver.port], receiver.mac)
+        wanted = (UPLINK_PORT, GATEWAY_MAC) if receiver is None else (self.number[receiver.port], receiver.mac)
         assert (port, fields["eth_dst"]) == wanted, f"left by port {port} to {fields['eth_dst']:012x}"
         assert fields["eth_src"] == GATEWAY_MAC
         return True
@@ -128,13 +129,15 @@ def populated(policy: Policy) -> Policy:
 def forwarded(policy: Policy, packet: Packet) -> bool:
     """Whether a packet is ours to carry: neighbour discovery stays on its link, and one side must be ours.
 
-    A packet to its own endpoint never goes through the switch.
+    A packet to its own endpoint, or to another behind the same shared leg, never goes through the switch.
     """
     if packet.protocol == ICMPV6 and packet.family is Family.IPV6 and 133 <= packet.icmp_type <= 137:
         return False
     sender = endpoint_at(policy, packet.family, packet.source)
     receiver = endpoint_at(policy, packet.family, packet.destination)
-    return sender != receiver
+    if sender is None or receiver is None:
+        return sender is not receiver
+    return sender.port != receiver.port
 
 
 def check_policy(policy: Policy, lifted: Sequence[LiftedRule] = ()) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from orchestrator.program.delta import Delta, apply, between
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import encode_program
 
 MATCHES = (b"", b"\x80\x00\x0a\x02\x08\x00", b"\x80\x00\x0a\x02\x86\xdd", b"\0", b"\0\0", bytes(range(40)))
 COOKIES = (0, 1, 127, 128, 2**64 - 1)
@@ -59,3 +61,13 @@ def rows_by_tenant(table: FlowTable) -> Callable[[int], FlowTable]:
 def same_columns(left: FlowTable, right: FlowTable) -> bool:
     """Whether two tables are the same row by row."""
     return left.rows() == right.rows()
+
+
+def check_change(before: Program | None, after: Program, change: Delta | None) -> None:
+    """What a cache says of the last step is the difference, no row more, and leads from one program to the other."""
+    assert (change is None) == (before is None)
+    if before is not None and change is not None:
+        right = between(before, after)
+        assert content(change.removed) == content(right.removed)
+        assert content(change.added) == content(right.added)
+        assert encode_program(apply(before, change)) == encode_program(after)

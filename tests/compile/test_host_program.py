@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from compiled_domain import populated
-from flow_tables import content
+from flow_tables import check_change, content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_edits import edits
@@ -35,7 +35,7 @@ from orchestrator.policy.model import (
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.blocks import digest
-from orchestrator.program.delta import Delta, apply, between, difference
+from orchestrator.program.delta import difference
 from orchestrator.program.flows import SYMBOL_BASE
 from orchestrator.program.program import UPLINK, Program
 from orchestrator.program.wire import encode_program
@@ -64,16 +64,6 @@ def test_a_cache_changes_nothing(story: list[Policy]) -> None:
         assert encode_program(program) == encode_program(compiled(policy))
         check_change(before, program, cache.change)
         before = program
-
-
-def check_change(before: Program | None, after: Program, change: Delta | None) -> None:
-    """What a cache says of the last step is the difference, no row more, and leads from one program to the other."""
-    assert (change is None) == (before is None)
-    if before is not None and change is not None:
-        right = between(before, after)
-        assert content(change.removed) == content(right.removed)
-        assert content(change.added) == content(right.added)
-        assert encode_program(apply(before, change)) == encode_program(after)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

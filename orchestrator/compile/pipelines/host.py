@@ -151,10 +151,11 @@ STAGES = (
         "Lets in what may come in by a port, and notes where it came from. Tagged frames, frames to several, first "
         "fragments too short for their ports, and neighbour discovery that is not answered are dropped. From an "
         "endpoint's port only its own MAC address and its own prefixes may send; its ARP requests and neighbour "
-        "solicitations for others go to the responder. From the uplink comes in what is IP and for the gateway's MAC "
-        "address; whose name it bears, the next table asks. Where the host serves its endpoints, their questions "
-        "(DHCP, router solicitations, DNS) go to the host alone, marked with the port that they came from; nobody "
-        "else may answer DHCP.",
+        "solicitations for others go to the responder. By a shared port each of its endpoints sends so, to the "
+        "gateway's MAC address alone and not to another one behind that port. From the uplink comes in what is IP and "
+        "for the gateway's MAC address; whose name it bears, the next table asks. Where the host serves its endpoints, "
+        "their questions (DHCP, router solicitations, DNS) go to the host alone, marked with the port that they came "
+        "from; nobody else may answer DHCP.",
         (
             oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.VLAN_VID, oxm.IPV4_SRC, oxm.IPV6_SRC,
             oxm.IPV4_DST, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,

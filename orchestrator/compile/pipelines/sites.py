@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from orchestrator.compile.openflow.symbols import PortTable
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadPolicy
-from orchestrator.policy.addresses import Prefix, aggregate
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.legs import find_clash, find_wide_prefix, matched_prefixes
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.model import Endpoint, Policy
 from orchestrator.program.program import UPLINK
@@ -29,7 +30,8 @@ class Sites:
     were before; `prefixes` says which endpoint has which prefix.
     """
 
-    by_port: Mapping[str, Endpoint]
+    by_port: Mapping[str, Mapping[int, Endpoint]]
+    """The endpoint of each port, by its MAC address; several behind a shared leg, all of one tenant."""
     by_tenant: Mapping[str, tuple[Endpoint, ...]]
     prefixes: Mapping[Prefix, str]
     table: PortTable
@@ -39,13 +41,13 @@ class Sites:
     @classmethod
     def of(cls, policy: Policy) -> Sites:
         """Read all endpoints. Raises BadPolicy where endpoints contradict each other."""
-        prefixes = _check_endpoints(policy)
-        table = PortTable.of(endpoint.port for endpoint in policy.endpoints)
+        by_port, prefixes = _check_endpoints(policy)
+        table = PortTable.of(by_port)
         by_tenant: dict[str, list[Endpoint]] = {tenant.id: [] for tenant in policy.tenants}
         for endpoint in policy.endpoints:
             by_tenant[endpoint.tenant].append(endpoint)
         return cls(
-            {endpoint.port: endpoint for endpoint in policy.endpoints},
+            by_port,
             {tenant: _sort_endpoints(found) for tenant, found in by_tenant.items() if found},
             prefixes,
             table,
@@ -87,25 +89,31 @@ class Sites:
         """Exchange some endpoints; None where one contradicts another."""
         by_port, by_tenant, prefixes = dict(self.by_port), dict(self.by_tenant), dict(self.prefixes)
         for endpoint in gone:
-            del by_port[endpoint.port]
-            for prefix in aggregate(endpoint.prefixes):
+            others = {mac: each for mac, each in by_port.pop(endpoint.port).items() if each.name != endpoint.name}
+            if others:
+                by_port[endpoint.port] = others
+            for prefix in matched_prefixes(endpoint):
                 del prefixes[prefix]
         known = {tenant.id for tenant in policy.tenants} if come else set()
         for endpoint in come:
-            owned = aggregate(endpoint.prefixes)
-            if endpoint.tenant not in known or not _is_name(endpoint.port) or endpoint.port in by_port:
+            owned, beside = matched_prefixes(endpoint), by_port.get(endpoint.port, {})
+            if endpoint.tenant not in known or not _is_name(endpoint.port):
+                return None
+            if find_clash(endpoint, beside) or find_wide_prefix(endpoint) is not None:
                 return None
             if any(prefix in prefixes for prefix in owned):
                 return None
-            by_port[endpoint.port] = endpoint
+            by_port[endpoint.port] = {**beside, endpoint.mac: endpoint}
             prefixes |= dict.fromkeys(owned, endpoint.name)
-        table, pushed = self.table.after([each.port for each in gone], [each.port for each in come])
+        vanished = [port for port in dict.fromkeys(each.port for each in gone) if port not in by_port]
+        appeared = [port for port in dict.fromkeys(each.port for each in come) if port not in self.by_port]
+        table, pushed = self.table.after(vanished, appeared)
         symbols = dict(self.symbols) if table.count == self.table.count else dict(table.symbols())
-        for endpoint in gone:
-            symbols.pop(endpoint.port, None)
-        symbols |= {port: table.symbol(port) for port in (*pushed, *(each.port for each in come))}
+        for port in vanished:
+            symbols.pop(port, None)
+        symbols |= {port: table.symbol(port) for port in (*pushed, *appeared)}
         moved: set[str] = {each.tenant for each in (*gone, *come)} | {
-            by_port[port].tenant for port in pushed if port in by_port
+            each.tenant for port in pushed for each in by_port.get(port, {}).values()
         }
         if table.count != self.table.count:
             moved |= by_tenant.keys()
@@ -126,13 +134,14 @@ def _is_name(port: str) -> bool:
     return bool(port) and "\0" not in port and port not in (UPLINK, SERVICES_PORT)
 
 
-def _check_endpoints(policy: Policy) -> dict[Prefix, str]:
-    """Refuse endpoints that no switch could distinguish: one port or prefix twice.
+def _check_endpoints(policy: Policy) -> tuple[dict[str, dict[int, Endpoint]], dict[Prefix, str]]:
+    """Refuse endpoints that no switch could distinguish: one prefix twice, or a port that is not shared.
 
-    Returns the endpoint of each prefix.
+    Returns the endpoints of each port, and the endpoint of each prefix.
     """
     tenants = {tenant.id for tenant in policy.tenants}
-    ports: dict[str, str] = {UPLINK: "the uplink", SERVICES_PORT: "the services of hosts"}
+    taken = {UPLINK: "the uplink", SERVICES_PORT: "the services of hosts"}
+    ports: dict[str, dict[int, Endpoint]] = {}
     prefixes: dict[Prefix, str] = {}
     for index, endpoint in enumerate(policy.endpoints):
         place = f"endpoints[{index}]"
@@ -140,11 +149,18 @@ def _check_endpoints(policy: Policy) -> dict[Prefix, str]:
             raise BadPolicy(f"there is no tenant '{endpoint.tenant}'", place=f"{place}.tenant")
         if not endpoint.port or "\0" in endpoint.port:
             raise BadPolicy(f"{endpoint.port!r} is not the name of a port", place=f"{place}.port")
-        if endpoint.port in ports:
-            raise BadPolicy(f"port '{endpoint.port}' belongs to {ports[endpoint.port]}", place=f"{place}.port")
-        ports[endpoint.port] = f"endpoint '{endpoint.name}'"
-        for prefix in aggregate(endpoint.prefixes):
+        if endpoint.port in taken:
+            raise BadPolicy(f"port '{endpoint.port}' belongs to {taken[endpoint.port]}", place=f"{place}.port")
+        beside = ports.setdefault(endpoint.port, {})
+        clash, wide = find_clash(endpoint, beside), find_wide_prefix(endpoint)
+        if clash is not None:
+            raise BadPolicy(clash.reason, place=f"{place}.{clash.field}")
+        if wide is not None:
+            reason = f"{endpoint.prefixes[wide]} is more than one address, and port '{endpoint.port}' is shared"
+            raise BadPolicy(reason, place=f"{place}.prefixes[{wide}]")
+        beside[endpoint.mac] = endpoint
+        for prefix in matched_prefixes(endpoint):
             if prefix in prefixes:
                 raise BadPolicy(f"{prefix} belongs to endpoint '{prefixes[prefix]}'", place=f"{place}.prefixes")
             prefixes[prefix] = endpoint.name
-    return prefixes
+    return ports, prefixes

@@ -28,6 +28,7 @@ from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, GATEWAY_MAC, M
 from orchestrator.compile.pipelines.services import served_rows, service_rows
 from orchestrator.compile.pipelines.tracked import Tracking, tracking_rows
 from orchestrator.policy.addresses import Family, Prefix, aggregate
+from orchestrator.policy.legs import matched_prefixes
 from orchestrator.policy.model import Action, Endpoint, Tenant
 from orchestrator.policy.protocols import ICMPV6, SCTP, TCP, UDP
 from orchestrator.program.flows import Flow
@@ -50,6 +51,7 @@ class _Order:
     """Priorities on admission, the first to be asked at the top."""
 
     TAGGED, SHORT, OWN_ADDRESS, ANSWERED, DISCOVERY, MULTICAST, ADMITTED = range(70, 0, -10)
+    SAME_LEG = ADMITTED + 5
 
 
 def _prefix_priority(prefix: Prefix) -> int:
@@ -78,8 +80,12 @@ def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> li
 
 
 def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
-    """The rows of one endpoint, whose port is `symbol`."""
-    prefixes = aggregate(endpoint.prefixes)
+    """The rows of one endpoint, whose port is `symbol`.
+
+    Behind a shared leg, endpoints reach each other without us and what they need to come up is there already: what one
+    sends us for another is dropped before any list counts it, and the host's services do not answer.
+    """
+    prefixes = matched_prefixes(endpoint)
     v4 = tuple(prefix for prefix in prefixes if prefix.family is Family.IPV4)
     v6 = tuple(prefix for prefix in prefixes if prefix.family is Family.IPV6)
     solicitors = aggregate((*v6, _LINK_LOCAL)) if v6 else ()
@@ -90,7 +96,11 @@ def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
         *(_sender_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
         *(_impostor_row(prefix, tenant, symbol) for prefix in prefixes if prefix.length),
         *(_receiver_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
-        *served_rows(endpoint, tenant, symbol),
+        *(
+            (_same_leg_row(prefix, tenant, symbol) for prefix in prefixes)
+            if endpoint.shared
+            else served_rows(endpoint, tenant, symbol)
+        ),
     ]
 
 
@@ -103,7 +113,7 @@ def elsewhere_rows(endpoints: Iterable[Endpoint], tenant: int) -> list[Flow]:
 
     Prefixes belong to one tenant, so only the endpoints of one tenant can lie inside each other.
     """
-    owners = {prefix: endpoint.name for endpoint in endpoints for prefix in aggregate(endpoint.prefixes)}
+    owners = {prefix: endpoint.name for endpoint in endpoints for prefix in matched_prefixes(endpoint)}
     around: list[Prefix] = []
     rows: list[Flow] = []
     for prefix in sorted(owners):
@@ -289,11 +299,22 @@ def _solicitation_row(endpoint: Endpoint, source: Prefix, tenant: int, symbol: i
 
 
 def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) -> Flow:
-    """Packets from the endpoint's own addresses come in as its tenant's."""
+    """Packets from the endpoint's own addresses come in as its tenant's.
+
+    On a shared leg only those for the gateway: its bridge may show us frames for others.
+    """
     version, source, _ = _ip(prefix)
-    terms = [Term(oxm.IN_PORT, symbol), Term(oxm.ETH_SRC, endpoint.mac), version, source]
+    to_gateway = [Term(oxm.ETH_DST, GATEWAY_MAC)] if endpoint.shared else []
+    terms = [Term(oxm.IN_PORT, symbol), Term(oxm.ETH_SRC, endpoint.mac), *to_gateway, version, source]
     let_in = instructions([set_field(pipeline.SOURCE_TENANT.field, tenant)], goto=Table.LIFTED)
     return _make_flow(Table.ADMISSION, _Order.ADMITTED, terms, let_in, tenant=tenant)
+
+
+def _same_leg_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
+    """Drop what comes by a shared leg for an endpoint behind it."""
+    version, _, destination = _ip(prefix)
+    terms = [Term(oxm.IN_PORT, symbol), version, destination]
+    return _make_flow(Table.ADMISSION, _Order.SAME_LEG, terms, tenant=tenant)
 
 
 def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:

@@ -246,13 +246,17 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A tenant's network port: where packets leave and arrive, and its only addresses."""
+    """A tenant's network port: where packets leave and arrive, and its only addresses.
+
+    `shared`: other endpoints of its tenant may live behind the same port (`policy/legs.py`).
+    """
 
     name: str
     tenant: TenantId
     port: str
     mac: int
     prefixes: tuple[Prefix, ...]
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
