@@ -70,17 +70,19 @@ class Host(Incoming):
 class EndpointPut(Incoming):
     """A tenant's network port.
 
-    It is the interface on its host's switch, and the addresses that it may use.
+    It is the interface on its host's switch, and the addresses that it may use. Behind a shared interface several live,
+    told apart by MAC address and address: each must say so.
     """
 
     tenant: Name
     port: Interface
     mac: Mac
     prefixes: list[PrefixText] = Field(max_length=1000)
+    shared: bool = False
 
     def endpoint(self, name: str) -> Endpoint:
         mac = int(self.mac.replace(":", ""), 16)
-        return Endpoint(name, TenantId(self.tenant), self.port, mac, read_prefixes(self.prefixes))
+        return Endpoint(name, TenantId(self.tenant), self.port, mac, read_prefixes(self.prefixes), self.shared)
 
 
 class OperatorRulesDocument(Outgoing):

@@ -209,6 +209,9 @@ def add_endpoint(
     port: Annotated[str, typer.Option("--port", help="The interface on its host's bridge.")],
     mac: Annotated[str, typer.Option("--mac", help="Its address, as in 02:00:00:00:00:01.")],
     prefix: Annotated[list[str], typer.Option("--prefix", help="An address or prefix that it may use.")],
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Other endpoints of the tenant may live behind the same interface.")
+    ] = False,
     url: Url = None,
 ) -> None:
     """Say where a tenant's network port is."""
@@ -217,7 +220,7 @@ def add_endpoint(
     prefixes = tuple(prefix_of(text, "--prefix") for text in prefix)
     number = int(mac.replace(":", ""), 16)
     with service(url) as client:
-        written = client.put_endpoint(domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes))
+        written = client.put_endpoint(domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes, shared))
     say(f"endpoint {endpoint} is known from generation {written.generation} on")
 
 
@@ -276,4 +279,5 @@ def _make_endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
 
 def _write_endpoint(endpoint: Endpoint) -> dict[str, object]:
     name, tenant, port, mac, _ = _make_endpoint_row(endpoint)
-    return {"name": name, "tenant": tenant, "port": port, "mac": mac, "prefixes": [*map(str, endpoint.prefixes)]}
+    prefixes = [*map(str, endpoint.prefixes)]
+    return {"name": name, "tenant": tenant, "port": port, "mac": mac, "prefixes": prefixes, "shared": endpoint.shared}

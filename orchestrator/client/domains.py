@@ -45,7 +45,7 @@ def _operator_rules(body: Json) -> tuple[Rule, ...]:
 def endpoint_of(seen: EndpointSeen) -> Endpoint:
     """Return an endpoint as the policy has it."""
     mac, prefixes = int(seen.mac.replace(":", ""), 16), tuple(map(Prefix.parse, seen.prefixes))
-    return Endpoint(seen.name, TenantId(seen.tenant), seen.port, mac, prefixes)
+    return Endpoint(seen.name, TenantId(seen.tenant), seen.port, mac, prefixes, seen.shared)
 
 
 class DomainCalls:
@@ -125,6 +125,7 @@ class DomainCalls:
             "port": endpoint.port,
             "mac": endpoint.mac.to_bytes(6, "big").hex(":"),
             "prefixes": list(map(str, endpoint.prefixes)),
+            "shared": endpoint.shared,
         }
         path = f"{domain_path(domain)}/endpoints/{quote_segment(endpoint.name)}"
         return written(self._service.write("PUT", path, body=body, etag=etag))

@@ -11,6 +11,7 @@ from sqlalchemy import Row, Select, bindparam, delete, func, insert, select
 
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.legs import find_clash, find_wide_prefix
 from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
@@ -88,7 +89,7 @@ class Sites:
         """Add or change an endpoint. `expected_version=0` means: only if there is none of that name.
 
         Raises NotFound, Stale, BadInput, BadPolicy (not the tenant's domain or prefixes), Conflict (port or addresses
-        of another endpoint).
+        of another endpoint; behind a shared port, its MAC address or another tenant).
         """
         row = self._tx.domain(domain)
         _check_endpoint(endpoint)
@@ -110,6 +111,7 @@ class Sites:
                 mac=endpoint.mac,
                 version=version,
                 generation=generation,
+                shared=int(endpoint.shared),
             )
         )
         insert_prefixes(self._tx, endpoint_prefixes, endpoint.prefixes, domain=domain, endpoint=endpoint.name)
@@ -157,10 +159,11 @@ class Sites:
         return int(owner.number)
 
     def _check_free(self, domain: str, endpoint: Endpoint) -> None:
-        same_port = select(endpoints.c.name).where(endpoints.c.domain == domain, endpoints.c.port == endpoint.port)
-        other = self._tx.read(same_port).scalar_one_or_none()
-        if other is not None:
-            raise Conflict(f"endpoint '{other}' has port '{endpoint.port}' already", place="port")
+        same_port = _select_endpoints(domain).where(endpoints.c.port == endpoint.port)
+        beside = {row.mac: _read_endpoint(row, ()).endpoint for row in self._tx.read(same_port)}
+        clash = find_clash(endpoint, beside)
+        if clash is not None:
+            raise Conflict(clash.reason, place=clash.field)
         for index, prefix in enumerate(endpoint.prefixes):
             held = overlapping(self._tx, endpoint_prefixes, prefix)
             if held is not None:
@@ -192,7 +195,7 @@ def _select_endpoints(domain: str) -> Select[Any]:
 
 
 def _read_endpoint(row: Row[Any], addresses: Sequence[Prefix]) -> EndpointRecord:
-    endpoint = Endpoint(row.name, TenantId(row.tenant_id), row.port, row.mac, tuple(addresses))
+    endpoint = Endpoint(row.name, TenantId(row.tenant_id), row.port, row.mac, tuple(addresses), bool(row.shared))
     return EndpointRecord(endpoint, row.version)
 
 
@@ -210,6 +213,12 @@ def _check_endpoint(endpoint: Endpoint) -> None:
         raise BadInput(f"{endpoint.mac:#x} is not the MAC address of one interface", place="mac")
     if not endpoint.prefixes:
         raise BadInput("an endpoint without an address could neither send nor receive", place="prefixes")
+    wide = find_wide_prefix(endpoint)
+    if wide is not None:
+        raise BadInput(
+            f"{endpoint.prefixes[wide]} is more than one address, and port '{endpoint.port}' is shared",
+            place=f"prefixes[{wide}]",
+        )
     for index, prefix in enumerate(endpoint.prefixes):
         for other in endpoint.prefixes[:index]:
             if prefix.overlaps(other):

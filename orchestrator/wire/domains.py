@@ -54,6 +54,7 @@ class EndpointSeen:
     mac: str
     prefixes: tuple[str, ...]
     version: int
+    shared: bool = describe("whether other endpoints of its tenant may live behind the same port", default=False)
 
 
 @document(kw_only=True)

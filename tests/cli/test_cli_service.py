@@ -198,11 +198,29 @@ def test_endpoints_come_and_go(run: Run, tenant: str) -> None:
     assert run("domain", "endpoint", "add", domain, "vm1", *where, "--prefix", "198.51.100.7/32").code == 0
     (endpoint,) = run("domain", "show", domain, "--json").json()["endpoints"]
     assert (endpoint["mac"], endpoint["prefixes"]) == ("02:00:00:00:00:01", ["198.51.100.7/32"])
+    assert not endpoint["shared"]
     assert run("domain", "endpoint", "remove", domain, "vm1").code == 0
     bad = run(
         "domain", "endpoint", "add", domain, "vm1", "-t", tenant, "--port", "x", "--mac", "nonsense", "--prefix", "::/0"
     )
     assert (bad.code, bad.err.startswith("aclflow: --mac: 'nonsense'")) == (2, True)
+
+
+def test_a_port_leads_to_several_endpoints_where_each_says_so(run: Run, tenant: str) -> None:
+    domain, at = f"d-{tenant}", ("--tenant", tenant, "--port", "inside")
+    one = ("vm1", "--mac", "02:00:00:00:00:01", "--prefix", "198.51.100.7/32")
+    other = ("vm2", "--mac", "02:00:00:00:00:02", "--prefix", "198.51.100.8/32")
+    assert run("domain", "endpoint", "add", domain, *one, *at, "--shared").code == 0
+    refused = run("domain", "endpoint", "add", domain, *other, *at)
+    assert refused.code == 1
+    assert "endpoint 'vm1' has port 'inside' already: each must be declared shared" in refused.err
+    assert run("domain", "endpoint", "add", domain, *other, *at, "--shared").code == 0
+    shown = run("domain", "show", domain, "--json").json()["endpoints"]
+    assert [(each["name"], each["port"], each["shared"]) for each in shown] == [
+        ("vm1", "inside", True), ("vm2", "inside", True)
+    ]  # fmt: skip
+    for name in ("vm1", "vm2"):
+        assert run("domain", "endpoint", "remove", domain, name).code == 0
 
 
 def test_a_wrong_token_and_a_tenant_that_is_not_there_are_a_no(run: Run) -> None:

@@ -130,6 +130,7 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "ALTER TABLE tokens DROP COLUMN person; ALTER TABLE tokens DROP COLUMN maker;"
             "ALTER TABLE tenants DROP COLUMN confirm_by; ALTER TABLE tenants DROP COLUMN confirm_base;"
             "ALTER TABLE tenants DROP COLUMN confirm_s;"
+            "DROP INDEX endpoints_port_unique; ALTER TABLE endpoints DROP COLUMN shared;"
             "DROP TABLE host_ports; ALTER TABLE endpoints DROP COLUMN generation;"
             f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012';"
         )

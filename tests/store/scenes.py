@@ -41,6 +41,7 @@ def group(name: str, *members: str) -> AddressGroup:
 
 
 def endpoint(
-    name: str, *prefixes: str, port: str | None = None, tenant: str = "blue", mac: int = 0x020000000001
-) -> Endpoint:
-    return Endpoint(name, TenantId(tenant), port or f"tap-{name}", mac, tuple(map(prefix, prefixes)))
+    name: str, *prefixes: str, port: str | None = None, tenant: str = "blue", mac: int = 0x020000000001,
+    shared: bool = False,
+) -> Endpoint:  # fmt: skip
+    return Endpoint(name, TenantId(tenant), port or f"tap-{name}", mac, tuple(map(prefix, prefixes)), shared)

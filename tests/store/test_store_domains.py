@@ -206,6 +206,66 @@ def test_endpoints_are_checked(store: Store, attempt: Endpoint, error: type[Aclf
         assert [record.endpoint.name for record in unit.domains.endpoints("pop")] == ["web"]
 
 
+LEG = endpoint("one", "10.1.0.1", port="inside", mac=0x020000000001, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "place"),
+    [
+        (endpoint("a", "10.1.0.9", port="inside", mac=0x020000000002), Conflict, "port"),
+        (endpoint("a", "10.1.0.9", port="tap-web", mac=0x020000000002, shared=True), Conflict, "port"),
+        (endpoint("a", "10.1.0.9", port="inside", shared=True), Conflict, "mac"),
+        (endpoint("a", "10.2.0.9", port="inside", mac=0x020000000002, tenant="red", shared=True), Conflict, "tenant"),
+        (endpoint("a", "10.1.0.1", port="inside", mac=0x020000000002, shared=True), Conflict, "prefixes[0]"),
+        (
+            endpoint("a", "10.1.0.9", "10.1.9.0/24", port="inside", mac=0x020000000002, shared=True),
+            BadInput, "prefixes[1]",
+        ),
+        (endpoint("one", "10.1.0.1", port="inside"), None, ""),
+        (endpoint("two", "10.1.0.2", port="inside"), Conflict, "port"),
+    ],
+)  # fmt: skip
+def test_what_no_shared_port_tells_apart_is_refused(
+    store: Store, attempt: Endpoint, error: type[AclflowError] | None, place: str
+) -> None:
+    """One alone behind a port may give up sharing it, two cannot."""
+    populate(store)
+    with store.write() as unit:
+        unit.tenants.create("red", name="Red", domain="pop", prefixes=[prefix("10.2.0.0/16")])
+        unit.domains.put_endpoint("pop", endpoint("web", "10.1.0.3"))
+        unit.domains.put_endpoint("pop", LEG)
+        if attempt.name == "two":
+            unit.domains.put_endpoint("pop", dataclasses.replace(attempt, mac=0x020000000002, shared=True))
+    if error is None:
+        with store.write() as unit:
+            assert unit.domains.put_endpoint("pop", attempt).version == 2
+        return
+    with pytest.raises(error) as caught, store.write() as unit:
+        unit.domains.put_endpoint("pop", attempt)
+    assert caught.value.place == place
+
+
+def test_endpoints_share_a_port_where_each_says_so(store: Store) -> None:
+    populate(store)
+    legs = [
+        LEG,
+        endpoint("three", "10.1.0.3", port="inside", mac=0x020000000003, shared=True),
+        endpoint("two", "10.1.0.2", "2001:db8:1::2", port="inside", mac=0x020000000002, shared=True),
+    ]
+    with store.write() as unit:
+        for each in legs:
+            unit.domains.put_endpoint("pop", each)
+    with store.write() as unit:
+        before = unit.domains.endpoints("pop")
+        assert not unit.domains.put_endpoint("pop", legs[2]).changed
+    assert sorted((each.endpoint for each in before), key=lambda each: each.name) == legs
+    with store.read() as unit:
+        assert list(unit.domains.policy("pop").policy.endpoints) == legs
+    with store.write() as unit:
+        unit.domains.remove_endpoint("pop", "two")
+        assert [each.endpoint.name for each in unit.domains.endpoints("pop")] == ["one", "three"]
+
+
 def test_endpoints_change_under_their_version(store: Store) -> None:
     populate(store)
     with store.write() as unit:

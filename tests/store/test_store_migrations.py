@@ -212,6 +212,31 @@ def test_sums_of_the_second_schema_go_on(empty_addresses: tuple[str, str]) -> No
     assert dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True)).get(42) == 7
 
 
+def test_endpoints_of_the_first_schema_keep_their_ports_to_themselves(empty_addresses: tuple[str, str]) -> None:
+    """They are not shared, and keep their prefixes, which go with their rows."""
+    engine = bare(empty_addresses[0])
+    with engine.begin() as connection:
+        migrate.run(connection, "0001")
+        for statement in OLD_ROWS:
+            connection.execute(text(statement))
+        for name, port, mac in (("web", "tap1", 1), ("db", "tap2", 2)):
+            connection.execute(text(f"INSERT INTO endpoints VALUES ('pop', '{name}', 7, '{port}', {mac}, 5)"))
+            place = {"first": bytes([4, 10, 0, 0, mac]), "last": bytes([4, 10, 0, 0, mac])}
+            add = f"INSERT INTO endpoint_prefixes VALUES (:first, :last, '10.0.0.{mac}/32', 'pop', '{name}')"
+            connection.execute(text(add), place)
+    engine.dispose()
+    migrate.upgrade(empty_addresses[0])
+    store = open_store(empty_addresses[0])
+    with store.read() as unit:
+        found = {each.endpoint.name: each for each in unit.domains.endpoints("pop")}
+    store.close()
+    assert {name: (each.endpoint.port, each.endpoint.mac, each.endpoint.shared, each.version)
+            for name, each in found.items()} == {"web": ("tap1", 1, False, 5), "db": ("tap2", 2, False, 5)}  # fmt: skip
+    assert {name: list(map(str, each.endpoint.prefixes)) for name, each in found.items()} == {
+        "web": ["10.0.0.1/32"], "db": ["10.0.0.2/32"]
+    }  # fmt: skip
+
+
 OLD_ROWS = (
     "INSERT INTO domains VALUES ('pop', 'established', 4, 0, 1, 0, 0)",
     "INSERT INTO tenants VALUES (7, 'blue', 'pop', '', 1, 3, 0)",

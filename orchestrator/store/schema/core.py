@@ -62,9 +62,10 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     event,
+    literal_column,
 )
 
-HEAD = "0030"
+HEAD = "0031"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -181,9 +182,15 @@ endpoints = Table(
     Column("mac", BigInteger, nullable=False),
     Column("version", COUNT, nullable=False),
     Column("generation", COUNT, nullable=False, server_default="0"),
-    UniqueConstraint("domain", "port", name="endpoints_port_unique"),
+    Column("shared", COUNT, nullable=False, server_default="0"),
+    UniqueConstraint("domain", "port", "mac", name="endpoints_sender_unique"),
     sqlite_with_rowid=False,
 )
+_IS_ALONE = endpoints.c.shared == literal_column("0")
+Index(
+    "endpoints_port_unique", endpoints.c.domain, endpoints.c.port, unique=True,
+    sqlite_where=_IS_ALONE, postgresql_where=_IS_ALONE,
+)  # fmt: skip
 
 endpoint_prefixes = Table(
     "endpoint_prefixes",
