@@ -63,13 +63,7 @@ class Direct:
         """What each rule's flows on a host have counted, by rule number; rules that counted nothing left out."""
         self._lab.ovs_of(host).forget()  # brings the counters up to date
         channel = self._channels[int(self._lab.spec.host(host).datapath_id, 16)]
-        hits = Switch(channel, uplink=self._lab.spec.host(host).uplink).hits()
-        counted: Counter[int] = Counter()
-        for number, packets in zip(hits.cookie.tolist(), hits.packets.tolist(), strict=True):
-            cookie = Cookie.unpack(number)
-            if cookie is not None and cookie.kind is Kind.RULE:
-                counted[cookie.number] += packets
-        return dict(+counted)
+        return packets_by_rule(Switch(channel, uplink=self._lab.spec.host(host).uplink))
 
     def _bring(self, switch: Switch, program: Program) -> None:
         assert switch.claim(self._generation)
@@ -98,3 +92,14 @@ class Direct:
         shown = headers.read_packet_in(message)
         if shown is not None:
             self.sightings.append((channel.datapath_id, *shown))
+
+
+def packets_by_rule(switch: Switch) -> dict[int, int]:
+    """What each rule's flows have counted, by rule number; rules that counted nothing left out."""
+    hits = switch.hits()
+    counted: Counter[int] = Counter()
+    for number, packets in zip(hits.cookie.tolist(), hits.packets.tolist(), strict=True):
+        cookie = Cookie.unpack(number)
+        if cookie is not None and cookie.kind is Kind.RULE:
+            counted[cookie.number] += packets
+    return dict(+counted)

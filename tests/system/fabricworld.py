@@ -89,6 +89,8 @@ def mac_of(name: str) -> int:
 class Host:
     """One compute host: its switch, and the processes that an operator runs on it."""
 
+    uplink_port = "up0"
+
     def __init__(self, world: World, name: str) -> None:
         self.name, self.number = name, HOSTS[name]
         self._world = world
@@ -142,7 +144,7 @@ class Host:
         until(self._connected)
         assert self.link is not None
         program = compile_host(policy, domain="pop1", generation=generation)
-        switch = Switch(self.link.channel, uplink="up0")
+        switch = Switch(self.link.channel, uplink=self.uplink_port)
         self._epoch += 1
         assert switch.claim(self._epoch)
         switch.apply(gap.correction(switch.observe(), program, switch.resolve), gap.stamp_of(program))
@@ -158,8 +160,11 @@ class Host:
             self.link = None
         with suppress(OSError):
             self.link = SocketLink(self.ovs.run_dir / f"{BRIDGE}.controller")
-        plugged = {"up0", "svc0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
-        return self.link is not None and plugged <= set(self.link.channel.ports)
+        return self.link is not None and self.list_ports() <= set(self.link.channel.ports)
+
+    def list_ports(self) -> set[str]:
+        """The ports that the switch must have."""
+        return {"up0", "svc0", *(f"v-{name}" for name, (host, _) in ENDPOINTS.items() if host == self.name)}
 
     def restart_switch(self, *, number: int = signal.SIGKILL) -> None:
         """Kill the daemon and start it again."""
