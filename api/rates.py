@@ -1,4 +1,4 @@
-"""How often a tenant, or an administrator's token, may ask for changes, and how often strangers may be refused.
+"""Rates of requests: changes of tenants and administrators, refusals of strangers.
 
 Each has a bucket, which is filled at a steady rate:
 
@@ -42,7 +42,10 @@ class _Bucket:
 
 
 class _Buckets:
-    """Buckets by name that are filled at one rate, and full at first. Not safe between threads."""
+    """Buckets by name, filled at one rate and full at first.
+
+    Not safe between threads.
+    """
 
     def __init__(self, a_minute: float, ticks: Callable[[], float]) -> None:
         self.a_minute = a_minute
@@ -61,7 +64,7 @@ class _Buckets:
         return max(0, ceil((1 - bucket.left) * 60 / self.a_minute))
 
     def take(self, name: str) -> int:
-        """Take one from a bucket; where it is empty, return in how many seconds there is one."""
+        """Take one from a bucket; return 0, or in how many seconds there is one."""
         wait_s = self.wait_s(name)
         if not wait_s:
             self._buckets.setdefault(name, _Bucket(self._most, self._ticks())).left -= 1
@@ -106,7 +109,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a request shows of its caller before that is looked up.
+    """The marks of a request's caller, before they are looked up.
 
     `credential` is a digest of its token, or the fingerprint of its certificate; None where it shows neither. A caller
     with a certificate has a bucket of its own: our authority signed that, and the address may be that of many.
@@ -125,9 +128,9 @@ class Shown:
 
 
 class Strangers:
-    """How often callers that are not known were refused, by address. For one event loop.
+    """Count the refusals of unknown callers, by address.
 
-    `ticks` is in seconds and never goes back.
+    For one event loop. `ticks` is in seconds and never goes back.
     """
 
     def __init__(self, refusals_a_minute: float = 600.0, *, ticks: Callable[[], float] = time.monotonic) -> None:
@@ -149,7 +152,10 @@ class Strangers:
                 self._good.popitem(last=False)
 
     def refuse(self, shown: Shown, *, is_wrong: bool) -> None:
-        """Count a refusal, unless its caller is known; what it showed `is_wrong` where it is good no more."""
+        """Count a refusal, unless its caller is known.
+
+        `is_wrong`: the token or certificate that it showed is good no more.
+        """
         if is_wrong and shown.credential is not None:
             self._good.pop(shown.credential, None)
         if not self._is_known(shown):

@@ -1,4 +1,4 @@
-"""`aclflow statesync run | show | set | add | remove`, `aclflow firewall cluster`: firewalls that share connections."""
+"""`aclflow statesync ...`, `aclflow firewall cluster`: firewalls that share connections."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _name_owned(status: Status | str, owned: Mapping[int, int]) -> str:
 
 
 def _count_states(members: Sequence[Status]) -> list[tuple[object, ...]]:
-    """A row for each protocol and state in which a member has a connection; a column for each member."""
+    """Return a row for each protocol and state, with a column for each member."""
     counts = [{(kind.protocol, kind.state): kind.count for kind in each.states} for each in members]
     found = sorted({kind for each in counts for kind in each})
     return [(*kind, *(each.get(kind, 0) for each in counts)) for kind in found]

@@ -1,4 +1,4 @@
-"""Shared legs: ports of a switch behind which several endpoints live, known by MAC address and address.
+"""Shared legs: ports of a switch behind which several endpoints live.
 
 A port leads to one endpoint unless each of its endpoints says that it is `shared`. Then all of them are of one tenant,
 so that the port tells whose packets they are, and the MAC address with the source address tells which endpoint's.
@@ -22,9 +22,9 @@ class Clash:
 
 
 def find_clash(endpoint: Endpoint, others: Mapping[int, Endpoint]) -> Clash | None:
-    """Return why an endpoint cannot have its port beside others, by MAC address; None where it can.
+    """Return why an endpoint cannot share its port with others; None where it can.
 
-    The others agree with each other, so one of them speaks for all.
+    `others` are by MAC address. They agree with each other, so one of them speaks for all.
     """
     if not others:
         return None
@@ -39,14 +39,15 @@ def find_clash(endpoint: Endpoint, others: Mapping[int, Endpoint]) -> Clash | No
 
 
 def find_wide_prefix(endpoint: Endpoint) -> int | None:
-    """Return the place of a prefix that an endpoint of a shared leg cannot have: more than one address."""
+    """Return the place of a prefix of several addresses, which shared legs refuse."""
     places = (index for index, each in enumerate(endpoint.prefixes) if each.length < each.family.bits)
     return next(places, None) if endpoint.shared else None
 
 
 def matched_prefixes(endpoint: Endpoint) -> tuple[Prefix, ...]:
-    """Return the prefixes that rows name: as few as possible, but each address on a shared leg.
+    """Return the prefixes that rows name.
 
-    There questions about each are left to the endpoint itself, so addresses side by side are not made one prefix.
+    They are as few as possible, but on a shared leg each address is one: there questions about it are left to the
+    endpoint itself.
     """
     return tuple(sorted(set(endpoint.prefixes))) if endpoint.shared else aggregate(endpoint.prefixes)

@@ -219,6 +219,10 @@ class Replicator:
                 values[place * CONNECTION_BYTES : (place + 1) * CONNECTION_BYTES],
             )
 
+    def packed_entries(self) -> list[bytes]:
+        """Every connection as messages tell of it: key and word, `ENTRY_BYTES` each."""
+        return [key + value[:8] for name in TABLES for key, value in self.entries(name)]
+
     def columns(self, name: str) -> Columns:
         """One table as columns."""
         return Columns.unpack(*libbpf.elements(self._maps[name], KEY_BYTES, CONNECTION_BYTES))

@@ -34,6 +34,8 @@ _SETTINGS = struct.Struct("<4B4sII2s6x16sQQ10Q48x")
 _MEMBER = struct.Struct("<4sIQ6s6s4x")
 _STREAM = struct.Struct("<4xIQQQ128s")
 _WINDOW = 1024
+_ASKED_S = 3.0
+"""A switch asks a firewall that it does not use every second."""
 _PROTOCOL_AT = 36
 _HEALTH = struct.Struct("<I4xQIIQIIQ")
 _SLOT = struct.Struct(f"<QIIIIHH4x40sQ{CARRIED_MOST}s")
@@ -212,6 +214,11 @@ class Health:
     serving: bool = False
     heard_ns: tuple[int, int] = (0, 0)
     patience_s: float = 0.02
+
+    def is_asked(self, now_ns: int) -> bool:
+        """Return whether a switch asks by both data interfaces, or none asks at all."""
+        heard = [at for side, at in zip(self.sides, self.heard_ns, strict=True) if side]
+        return all(now_ns - each < _ASKED_S * NANOSECONDS for each in heard) or not any(heard)
 
     def pack(self) -> bytes:
         """The bytes of the map `healths`, as if the switch had sent no traffic yet."""

@@ -25,17 +25,12 @@ from orchestrator.statesync.layout import LANES, MOST_MEMBERS, NOWHERE, Settings
 from orchestrator.statesync.lists import Duty, HeldTo, Lists
 from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
-from orchestrator.statesync.sessions import ENTRIES, Following, Session, read_document
+from orchestrator.statesync.sessions import Following, Session, check_version
 
 log = structlog.get_logger()
 
-_ENTRY_BYTES = KEY_BYTES + 8
-_AT_ONCE = 1000
-_REPORT_S = 0.1
-_RETRY_S = 0.2
+_REPORT_S, _RETRY_S = 0.1, 0.2
 _SWEEP_S, _LOOK_S = 5.0, 0.5
-_ASKED_S = 3.0
-"""A switch asks a firewall that it does not use every second."""
 _DEAF_S = 5.0
 """A member that confirms nothing, or has no room, is tried again after this time."""
 _ABOUT_THERE = 1 << 16
@@ -137,9 +132,9 @@ class Member:
         log.info("statesync.member_added", member=number, address=address)
 
     def remove(self, number: int) -> None:
-        """Let a member take part no more: it is not tried, and its messages are not believed.
+        """Let a member take part no more.
 
-        Its number and its place among the members are free. What it has told stays.
+        It is not tried, its messages are not believed, and its number is free. Connections that it told of stay.
         """
         with self._lock:
             if number not in self._peers:
@@ -248,8 +243,8 @@ class Member:
 
     def _look_at_members(self) -> None:
         """Follow what other processes say of members (`aclflow statesync add`, `remove`)."""
-        named = self._kernel.member_addresses()
-        for number in self._peers.keys() - named.keys():
+        known, named = self.peers, self._kernel.member_addresses()
+        for number in known - named.keys():
             self.remove(number)
         for number, address in named.items():
             self.add(number, address)
@@ -287,7 +282,7 @@ class Member:
                 self._stale = set(self._following)
         with self._lock:
             is_stale = bool(self._stale & self._following.keys())
-        if not is_stale and self.is_whole and self._is_asked():
+        if not is_stale and self.is_whole and self._kernel.health().is_asked(time.monotonic_ns()):
             self._serves = True
             self._kernel.serve(True)
 
@@ -301,12 +296,6 @@ class Member:
         self._duty.finish(lists, len(closed))
         if closed:
             log.info("statesync.closed_forbidden", connections=len(closed), generation=lists.generation)
-
-    def _is_asked(self) -> bool:
-        """Return whether a switch asks by both data interfaces, or none asks at all."""
-        health = self._kernel.health()
-        heard = [at for side, at in zip(health.sides, health.heard_ns, strict=True) if side]
-        return all(time.monotonic_ns() - each < _ASKED_S * 1e9 for each in heard) or not any(heard)
 
     def _let_follow(self) -> None:
         while not self._ended.is_set():
@@ -327,7 +316,7 @@ class Member:
                 number = int(hello["member"])
                 if number not in self._peers:
                     raise Forbidden(f"member {number} is none of this cluster")
-                _check_version(number, hello)
+                check_version(number, hello)
                 self._check_confirms(number)
                 self._believe(number, hello)
                 self._serve(number, session)
@@ -347,7 +336,7 @@ class Member:
             while not self._ended.is_set():
                 if question["again"]:
                     session.say(floor=self._kernel.last_sequence())
-                    session.say(whole=self._give(session))
+                    session.give(self._kernel.packed_entries())
                 session.say(**self._report())
                 self._ended.wait(_REPORT_S)
                 question = session.hear()
@@ -355,7 +344,7 @@ class Member:
             self._set_followed_by(number, -1)
 
     def _hold_session(self, side: tuple[int, bool], session: Session) -> None:
-        """Keep a session, so that `stop`, `remove` or the same member's next session can end it.
+        """Keep a session, so that `stop`, `remove` or the next one can end it.
 
         A member that was started again begins a new session, while the old one may seem alive.
         """
@@ -369,9 +358,8 @@ class Member:
     def _believe(self, number: int, hello: Mapping[str, Any]) -> None:
         """Open the windows for a member's messages above those it has sent.
 
-        Unless they stand about there already.
-
-        They stand elsewhere after it was started again, whatever its clock says; what it sent before is not believed.
+        Unless they stand about there already. They stand elsewhere after it was started again, whatever its clock
+        says; what it sent before is not believed.
         """
         for lane, sequence in enumerate(hello["sequences"]):
             known = self._kernel.stream(number, lane)
@@ -393,17 +381,6 @@ class Member:
             self._settings = replace(self._kernel.settings(), members=followed, waited=followed)
             self._kernel.configure(self._settings)
 
-    def _give(self, session: Session) -> int:
-        """Send every entry; returns how many."""
-        entries = [
-            key + value[:8]
-            for table in ("opened", "brief")
-            for key, value in self._kernel.entries(table)
-        ]  # fmt: skip
-        for at in range(0, len(entries), _AT_ONCE):
-            session.send(ENTRIES, b"".join(entries[at : at + _AT_ONCE]))
-        return len(entries)
-
     def _report(self) -> dict[str, object]:
         return {"last": self._kernel.last_sequence(), "whole": self.is_whole, "lists": self._duty.done.generation}
 
@@ -424,8 +401,8 @@ class Member:
                     log.info("statesync.not_following", member=number, why=(before := str(error)))
                 pause_s = _DEAF_S if isinstance(error, Refused) else _RETRY_S
             with self._lock:
-                self._following.pop(number, None)
-                if not removed.is_set():
+                if not removed.is_set():  # another one may have its number by now
+                    self._following.pop(number, None)
                     self._unreachable.add(number)
             removed.wait(pause_s)
 
@@ -436,7 +413,7 @@ class Member:
         hello = session.hear()
         if hello["member"] != number:
             raise Forbidden(f"member {hello['member']} answers at the address of member {number}")
-        _check_version(number, hello)
+        check_version(number, hello)
         self._believe(number, hello)
         self._know(number, Following(seen_s=time.monotonic()))
         again, taken, forgiven, gap_since, lists = True, 0, 0, None, -1
@@ -464,23 +441,10 @@ class Member:
             self._unreachable.discard(number)
 
     def _take(self, session: Session) -> int:
-        """Take entries until the other says that these were all; returns how many."""
+        """Take another member's entries; returns how many. Raises Refused where there is no room."""
         taken = 0
-        while True:
-            kind, payload = session.receive()
-            if kind != ENTRIES:
-                whole = int(read_document(kind, payload)["whole"])
-                if whole != taken:
-                    raise Forbidden(f"a member sent {taken} entries and says that they were {whole}")
-                return taken
-            for at in range(0, len(payload), _ENTRY_BYTES):
-                entry = payload[at : at + _ENTRY_BYTES]
-                if not self._kernel.take(entry[:KEY_BYTES], int.from_bytes(entry[KEY_BYTES:], "little")):
-                    raise Refused(f"no room for another member's connections after {taken} of them")
-                taken += 1
-
-
-def _check_version(number: int, hello: Mapping[str, Any]) -> None:
-    """Raises Forbidden for a member whose messages this one does not understand."""
-    if hello.get("version") != VERSION:
-        raise Forbidden(f"member {number} speaks version {hello.get('version')} of messages, this one {VERSION}")
+        for entry in session.take():
+            if not self._kernel.take(entry[:KEY_BYTES], int.from_bytes(entry[KEY_BYTES:], "little")):
+                raise Refused(f"no room for another member's connections after {taken} of them")
+            taken += 1
+        return taken

@@ -27,18 +27,22 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import Forbidden, Unreachable
+from orchestrator.statesync.layout import ENTRY_BYTES
+from orchestrator.statesync.messages import VERSION
 
 NONCE_BYTES = 16
 _MAC_BYTES = 16
 _HEAD = struct.Struct("<IB")
 FRAME_MOST = 1 << 20
 JSON, ENTRIES, PING = 0, 1, 2
+_AT_ONCE = 1000
+"""Entries in a frame."""
 _PINGS = 5
 """So often a side that waits says that it is there, in the time after which a silent machine is left."""
 
@@ -133,6 +137,28 @@ class Session:
         kind, payload = self.receive()
         return read_document(kind, payload)
 
+    def give(self, entries: Sequence[bytes]) -> None:
+        """Send entries, each of `ENTRY_BYTES`, and say how many they were. Raises Unreachable."""
+        for at in range(0, len(entries), _AT_ONCE):
+            self.send(ENTRIES, b"".join(entries[at : at + _AT_ONCE]))
+        self.say(whole=len(entries))
+
+    def take(self) -> Iterator[bytes]:
+        """Yield entries until the other side says that these were all.
+
+        Raises what `receive` raises, and Forbidden where it says another number.
+        """
+        taken = 0
+        kind, payload = self.receive()
+        while kind == ENTRIES:
+            for at in range(0, len(payload), ENTRY_BYTES):
+                yield payload[at : at + ENTRY_BYTES]
+                taken += 1
+            kind, payload = self.receive()
+        whole = int(read_document(kind, payload)["whole"])
+        if whole != taken:
+            raise Forbidden(f"a member sent {taken} entries and says that they were {whole}")
+
     def end(self) -> None:
         """End it, from any thread: whoever waits in it gets Unreachable."""
         with suppress(OSError):
@@ -155,6 +181,12 @@ def read_document(kind: int, payload: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Forbidden("a member sends a frame that is no document")
     return found
+
+
+def check_version(number: int, hello: Mapping[str, Any]) -> None:
+    """Refuse a member whose messages this one does not understand. Raises Forbidden."""
+    if hello.get("version") != VERSION:
+        raise Forbidden(f"member {number} speaks version {hello.get('version')} of messages, this one {VERSION}")
 
 
 def _give_up() -> None:

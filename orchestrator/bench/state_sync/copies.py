@@ -1,4 +1,4 @@
-"""The paper's oddities: a firewall whose connections are in Erlang's database, with a copy in each member.
+"""The paper's oddities: connections in Erlang's database, copied to each member.
 
 The paper's prototype is such a firewall. Ours shows none of its oddities, so this one is measured beside it. A
 connection is looked up by the table's key, or by another attribute, for which the database locks the whole table.
@@ -96,7 +96,10 @@ def _end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read(text: str, connections: int) -> Iterator[tuple[str, float]]:
-    """What the program prints, by the names of numbers. Raises Refused where something is missing."""
+    """Read what the program prints, by the names of numbers.
+
+    Raises Refused where something is missing.
+    """
     lines = [line.split() for line in text.splitlines()]
     found = {" ".join(words[:4]): (float(words[4]), float(words[5]) / connections) for words in lines}
     for name in NUMBERS:

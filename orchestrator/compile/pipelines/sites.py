@@ -135,9 +135,10 @@ def _is_name(port: str) -> bool:
 
 
 def _check_endpoints(policy: Policy) -> tuple[dict[str, dict[int, Endpoint]], dict[Prefix, str]]:
-    """Refuse endpoints that no switch could distinguish: one prefix twice, or a port that is not shared.
+    """Refuse endpoints that no switch could distinguish.
 
-    Returns the endpoints of each port, and the endpoint of each prefix.
+    They have one prefix, or a port that is not shared. Returns the endpoints of each port, and the endpoint of each
+    prefix.
     """
     tenants = {tenant.id for tenant in policy.tenants}
     taken = {UPLINK: "the uplink", SERVICES_PORT: "the services of hosts"}
