@@ -90,7 +90,7 @@ def test_a_suite_that_keeps_one_says_first_how_long_it_takes(name: str, tmp_path
     full, short = (str(suites.warning(name, quick=quick, journal=None)) for quick in (False, True))
     assert re.match(rf"{name}: \d{{2,4}} measurements, which take about (\d\.\d hours|\d\d minutes)", full)
     assert "--journal FILE" in full
-    assert re.match(rf"{name}: \d{{2,3}} measurements, which take about \d minutes", short)
+    assert re.match(rf"{name}: \d{{2,3}} measurements, which take about \d{{1,2}} minutes", short)
     assert "--journal" not in short
     path = tmp_path / "journal"
     assert f"less what is in {path}" in str(suites.warning(name, quick=False, journal=path))
