@@ -6,7 +6,6 @@ network's. It is checked before it is timed: its row for every packet must be th
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
@@ -133,15 +132,9 @@ def _load_program(program: Path) -> Iterator[libbpf.Loaded]:
 
 def _hold(loaded: libbpf.Loaded, rows: Sequence[CacheRow]) -> None:
     """Load the classifier's tables into a program, in the first half of its maps."""
-    made: dict[str, dict[int, int]] = {name: {} for name in classifier.MAPS}
-    try:
-        classifier.make_tables(made, 0, rows, lambda _cookie: 0)
+    with classifier.made_tables(0, rows, lambda _cookie: 0) as made:
         for name, maps in made.items():
             libbpf.stand(loaded.maps[name], maps)
-    finally:
-        for maps in made.values():
-            for descriptor in maps.values():
-                os.close(descriptor)
     head = classifierlayout.rule_set(FlowSet(tuple(rows), NO_STAMP), 1, 0, remembers=False)
     if "head" in loaded.maps:
         libbpf.put(loaded.maps["head"], 0, head)

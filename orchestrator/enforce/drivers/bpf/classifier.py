@@ -13,7 +13,8 @@ The tables of a set go into the half that the set before it does not use; then t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.compile.filters.cacherows import CacheRow
@@ -27,7 +28,7 @@ from orchestrator.policy.addresses import Family
 OBJECT = Path(__file__).parent / "classifier.bpf.o"
 _ROOT = "chosen"
 _KIND = Kind(lambda: OBJECT, 0xAD, _ROOT)
-MAPS = ("intervals", "intervals6", "classes", "vectors", "outcomes")
+_MAPS = ("intervals", "intervals6", "classes", "vectors", "outcomes")
 """The maps of maps in which a set's tables are."""
 _CLASSES, _VECTORS, _AXES, _ADDRESSES = 6, 10, 5, 2
 
@@ -47,18 +48,12 @@ class KernelClassifier(KernelProgram):
         """Decide by these rows from now on, at every interface. Raises TooLarge, Refused, Missing, Unreachable."""
         loaded = self._make_room(cookie for row in held.rows for cookie in row.counts)
         half = 1 - self._half(loaded)
-        made: dict[str, dict[int, int]] = {name: {} for name in MAPS}
-        try:
-            make_tables(made, half, held.rows, self._place)
-            serial = int.from_bytes(os.urandom(8), "little") | 1
+        serial = int.from_bytes(os.urandom(8), "little") | 1
+        with made_tables(half, held.rows, self._place) as made:
             head = layout.rule_set(held, serial, half, remembers=self._remembers)
             made[_ROOT] = {ONLY: _table(_ROOT, head)}
             for name, maps in made.items():
                 libbpf.stand(loaded.maps[name], maps)
-        finally:
-            for maps in made.values():
-                for descriptor in maps.values():
-                    os.close(descriptor)
         self._held = serial, held
 
     def read(self) -> FlowSet | None:
@@ -88,19 +83,26 @@ class KernelClassifier(KernelProgram):
             os.close(current)
 
 
-def make_tables(
-    made: dict[str, dict[int, int]], half: int, rows: Sequence[CacheRow], counter: Callable[[int], int]
-) -> None:
-    """Make the tables of a set in one half.
+@contextmanager
+def made_tables(
+    half: int, rows: Sequence[CacheRow], counter: Callable[[int], int]
+) -> Iterator[dict[str, dict[int, int]]]:
+    """Make the tables of a set in one half; yield their descriptors, by map and place.
 
-    `made` gets each descriptor, by map and place, as soon as it exists.
-
-    `counter`: the place of a cookie's counter. Raises TooLarge, Refused, Missing.
+    They are closed at the end, with those that were added. A map of maps keeps what was put into it. `counter`: the
+    place of a cookie's counter. Raises TooLarge, Refused, Missing.
     """
-    for place, (family, those) in enumerate(in_order(rows)):
-        _fill(made, half, place, family, bit_vectors(those).axes)
-        outcomes = layout.outcomes(those, counter)
-        made["outcomes"][half * len(Family) + place] = _table("outcomes", outcomes)
+    made: dict[str, dict[int, int]] = {name: {} for name in _MAPS}
+    try:
+        for place, (family, those) in enumerate(in_order(rows)):
+            _fill(made, half, place, family, bit_vectors(those).axes)
+            outcomes = layout.outcomes(those, counter)
+            made["outcomes"][half * len(Family) + place] = _table("outcomes", outcomes)
+        yield made
+    finally:
+        for maps in made.values():
+            for descriptor in maps.values():
+                os.close(descriptor)
 
 
 def _fill(made: dict[str, dict[int, int]], half: int, place: int, family: Family, axes: Sequence[Axis]) -> None:
