@@ -129,9 +129,7 @@ class Refused:
         self._refusals.note(Refusal(actor, tenant, status), f"{scope['method']} {path}")
 
 
-OPEN_PATHS = frozenset(
-    {"/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/v1/authority", "/v1/enrol", "/v1/enrol/switch"}
-)
+OPEN_PATHS = _QUIET | {"/v1/openapi.json", "/v1/authority", "/v1/enrol", "/v1/enrol/switch"}
 """What anybody may ask. A balancer probes the service from the address that strangers come from, too; enrolments that
 fail have a limit of their own."""
 _CLOSE = {"Connection": "close"}
