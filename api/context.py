@@ -20,6 +20,7 @@ from api.questions import Questions, Reviews
 from api.rates import Rates, Strangers
 from api.schemas.common import BIGGEST, NAME
 from api.threads import in_thread
+from orchestrator.control.alarms import ImpostorDesk
 from orchestrator.control.audit import Refusals
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
@@ -54,6 +55,7 @@ class Services:
     enforcement: Enforcement
     desk: EnrolmentDesk
     counts: CountDesk
+    impostors: ImpostorDesk
     packets: PacketDesk
     spreading: Spreading
     cloud_kind: str | None

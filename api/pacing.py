@@ -35,8 +35,8 @@ LONGEST_REST_S = 10.0
 """A report that would have to wait longer is refused; points wait some 30 s for an answer."""
 PROGRAM_BYTES_A_SECOND = 128 << 20
 """How fast a program is sent whole: what it takes of the processor."""
-EPOCH_S = 0.05
-"""What a new epoch takes: a turn of writers and a commit."""
+TURN_S = 0.05
+"""What a turn of writers and a commit take: for a new epoch, and for impostors."""
 BODY_BYTES_A_SECOND = 16 << 20
 """How fast a body is read, as far as it is refused for what it says."""
 MOST_ACCOUNTS = 10_000

@@ -85,6 +85,11 @@ _DECLARED = (
     EventKind(
         "host.full", About.DOMAIN, "a host or firewall has no room for new connections, and drops what opens one"
     ),
+    EventKind(
+        "host.impersonated",
+        About.DOMAIN,
+        "a connection as a host's switch is not believed: that switch is connected, or the certificate is of others",
+    ),
     EventKind("host.recovered", About.DOMAIN, "a host's switch takes programs again"),
     EventKind("onboarding.asked", About.DOMAIN, "a machine is to become a host"),
     EventKind(
@@ -164,8 +169,8 @@ OBSERVED = frozenset(
     {
         "acl.enforced", "audit.unanchored", "enforcer.down", "enforcer.up", "enrolment.refused", "expectations.broken",
         "firewall.made", "firewall.trouble", "firewall.unmade", "generation.enforced", "generation.published",
-        "host.disconnected", "host.drifted", "host.full", "host.recovered", "host.refused", "onboarding.step",
-        "pop.heavy", "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
+        "host.disconnected", "host.drifted", "host.full", "host.impersonated", "host.recovered", "host.refused",
+        "onboarding.step", "pop.heavy", "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
     }
 )  # fmt: skip
 """Kinds that tell what was seen to happen. All others are somebody's acts, or the service's own, and are audited."""

@@ -20,6 +20,7 @@ from api.context import Services
 from api.questions import Questions
 from api.rates import Rates, Strangers
 from orchestrator.clouds import open_cloud
+from orchestrator.control.alarms import ImpostorDesk
 from orchestrator.control.audit import Auditor, Refusals, Sink
 from orchestrator.control.auditsinks import AnchorFile, Syslog
 from orchestrator.control.ceilings import Ceilings
@@ -159,6 +160,7 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
         desk=machines.desk,
         onboarder=machines.onboarder,
         counts=CountDesk(store),
+        impostors=ImpostorDesk(store, core.metrics),
         packets=PacketDesk(store, tuple(_make_packet_sinks(settings))),
         spreading=core.spreading,
         cloud_kind=machines.cloud_kind,

@@ -32,7 +32,7 @@ from api.context import (
     takes,
 )
 from api.limits import LargeReport, SmallBody, read_report
-from api.pacing import EPOCH_S, PROGRAM_BYTES_A_SECOND, Account
+from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
@@ -152,7 +152,7 @@ async def new_epoch(caller: TheEnforcer, services: ServicesDep, enforcer: Number
         return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
 
     async with services.pace.account(f"epochs of enforcement point {enforcer}").turn() as account:
-        account.spend(EPOCH_S)
+        account.spend(TURN_S)
         return await in_thread(work, caller)
 
 
@@ -240,7 +240,11 @@ async def report(
         def begin(_: Principal) -> Future[float]:
             check_again(services, caller)
             with account.spending():
-                said = ReportBody.read(raw).report(epoch)
+                body = ReportBody.read(raw)
+                said = body.report(epoch)
+            if body.impostors:
+                account.spend(TURN_S)
+                services.impostors.take(domain, enforcer, epoch, [each.record() for each in body.impostors])
             return enforcement.begin(domain, enforcer, said)
 
         async with account.turn():

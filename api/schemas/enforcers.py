@@ -14,11 +14,13 @@ from orchestrator.policy.formats.json_text import json_document
 from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.stages import ENFORCING
 from orchestrator.store.points.pointrecords import PointReport
-from orchestrator.wire.points import PointState
+from orchestrator.wire import points as wire
+from orchestrator.wire.points import MOST_IMPOSTORS, MOST_NAMES, PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
 Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
+Address = Annotated[str, Field(pattern=r"^[0-9A-Za-z.:%_-]{1,64}$")]
 
 _LONGEST_ERROR = 1024
 _OTHER = "other"
@@ -60,6 +62,20 @@ class Point(Incoming):
         return found
 
 
+class Impostor(Incoming):
+    """A connection to a controller as a host's switch, which was not given the host's place."""
+
+    host: Name
+    address: Address = Field(description="where it came from")
+    holder: Address | None = Field(default=None, description="where the switch is connected from that has the place")
+    certificate: list[Name] = Field(
+        default=[], max_length=MOST_NAMES, description="the hosts that its certificate names"
+    )
+
+    def record(self) -> wire.Impostor:
+        return wire.Impostor(self.host, self.address, self.holder, tuple(self.certificate))
+
+
 class ReportBody(Incoming):
     """An enforcement point's report.
 
@@ -68,6 +84,7 @@ class ReportBody(Incoming):
 
     sequence: Number | None = None
     points: Annotated[list[Point], FailFast()] = Field(default=[])
+    impostors: list[Impostor] = Field(default=[], max_length=MOST_IMPOSTORS)
 
     @classmethod
     def read(cls, raw: bytes) -> ReportBody:

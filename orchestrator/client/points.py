@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 
 from orchestrator.client.paths import domain_path, enforcer_path
@@ -22,7 +22,7 @@ from orchestrator.program.wire import (
     decode_program,
     frames,
 )
-from orchestrator.wire.points import Enforcer, Epoch
+from orchestrator.wire.points import Enforcer, Epoch, Impostor
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +156,9 @@ class PointCalls:
         body: dict[str, object] = {"points": [each.to_json() for each in points]}
         if sequence is not None:
             body["sequence"] = sequence
+        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
+
+    def report_impostors(self, domain: str, enforcer: int, impostors: Sequence[Impostor]) -> None:
+        """Report connections as switches of hosts that they are not."""
+        body = {"points": [], "impostors": [asdict(each) for each in impostors]}
         self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)

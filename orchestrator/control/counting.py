@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping
-
 import structlog
 
+from orchestrator.control.alarms import HostAlarm
 from orchestrator.errors import BadInput
 from orchestrator.program.countframes import CountClaim, CountFrame, decode_frames
 from orchestrator.store import Store
 from orchestrator.store.sql.keys import to_micros
-from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
 MOST_HOSTS = 10_000
 """So many hosts are counted in one report."""
-_TOLD_AGAIN = dt.timedelta(minutes=10)
-"""A host that goes on having no room for connections is told again after this time."""
 
 
 class CountDesk:
@@ -29,7 +24,7 @@ class CountDesk:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._told: dict[tuple[str, str], dt.datetime] = {}
+        self._full = HostAlarm("host.full")
 
     def claim(self, domain: str, enforcer: int, host: str, epoch: int) -> CountClaim:
         """Make an enforcement point the one who counts a host. Raises NotFound, Conflict, Forbidden."""
@@ -48,21 +43,12 @@ class CountDesk:
             unit.enforcers.check_epoch(enforcer, epoch)
             known = unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")
             taken = unit.counting.take(domain, epoch, (frame for frame in frames if frame.host in known))
-            told = self._tell_no_room(unit, domain, taken.without_room)
-        self._told |= told
+            lost = {host: {"packets": packets} for host, packets in taken.without_room.items()}
+            appended = self._full.append(unit, domain, lost)
+        self._full.note(appended)
         if taken.unknown:
             log.warning("counts.unknown", domain=domain, enforcer=enforcer, rows=taken.unknown)
         return (*(frame.host for frame in frames if frame.host not in known), *taken.refused)
-
-    def _tell_no_room(self, unit: Unit, domain: str, found: Mapping[str, int]) -> dict[tuple[str, str], dt.datetime]:
-        """Log that hosts refuse connections; return which were told now, once that is committed."""
-        told: dict[tuple[str, str], dt.datetime] = {}
-        for host, packets in found.items():
-            before = self._told.get((domain, host))
-            if before is None or unit.now - before >= _TOLD_AGAIN:
-                unit.events.append("host.full", domain, {"host": host, "packets": packets})
-                told[domain, host] = unit.now
-        return told
 
 
 def _read_frames(data: bytes, now_us: int) -> tuple[CountFrame, ...]:

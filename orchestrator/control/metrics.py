@@ -63,6 +63,11 @@ class Metrics:
             "Kept programs that were damaged or not those of their lists, and were compiled",
             registry=self.registry,
         )
+        self._impostors = Counter(
+            "aclflow_impostors",
+            "Connections as switches that they are not, as controllers report them, each again every minute",
+            registry=self.registry,
+        )
         reports = Counter("aclflow_reports", "Reports of enforcement points", ("state",), registry=self.registry)
         # from zero on, or Prometheus would not see the first of a kind as an increase
         self._reports = {state: reports.labels(state.value) for state in PointState}
@@ -104,6 +109,10 @@ class Metrics:
     def count_report(self, state: PointState) -> None:
         """An enforcement point reported itself to be in a state."""
         self._reports[state].inc()
+
+    def count_impostors(self, number: int) -> None:
+        """A controller reported connections as switches that they are not."""
+        self._impostors.inc(number)
 
     def watch(self, programs: Callable[[], Iterable[Program]], watching: Callable[[], int]) -> None:
         """Show what is published, and how many wait for something newer, whenever somebody looks."""

@@ -27,6 +27,7 @@ from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.fleet import Fleet
+from orchestrator.enforce.impostors import LOOK_S, Impostors, ImpostorSink
 from orchestrator.enforce.pathswitches import EdgeService, SpreadService
 from orchestrator.enforce.programfiles import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
@@ -47,7 +48,7 @@ REFUSE_EVERY_S = 2.0
 """How often it is asked whose certificate was revoked."""
 
 
-class Service(ProgramSource, ReportSink, CountSink, SightingSink, Protocol):
+class Service(ProgramSource, ReportSink, CountSink, SightingSink, ImpostorSink, Protocol):
     """The controller's calls of the service; `orchestrator.client.Client` implements them."""
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
@@ -106,6 +107,8 @@ class Controller:
         self._hosts = Chore("hosts", self._read_hosts, settings.hosts_every_s)
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
         self._telling = Chore("packets", self._lookout.tell, EVERY_S)
+        impostors = Impostors(service, domain, credentials.enforcer, self._take_over)
+        self._alarming = Chore("impostors", impostors.report_due, LOOK_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(
             self._reporter.point,
@@ -115,6 +118,7 @@ class Controller:
             self._reporter.together,
             settings.tier,
             self._lookout.seen,
+            impostors.note,
         )
         self._watch = Watch(service, domain, self._aim_at, known=kept, patience=settings.membership.patience)
         self._launcher = Launcher(settings.listen, self._fleet)
@@ -146,8 +150,8 @@ class Controller:
         except TryAgain as error:
             log.warning("controller.alone", error=str(error), epoch=self._credentials.epoch)
         self._fleet.set_hosts(self._state.hosts())
-        parts = (self._reporter, self._counts, self._watch, self._launcher, self._hosts, self._telling, self._keeping)
-        for part in parts:
+        chores = (self._hosts, self._telling, self._alarming, self._keeping)
+        for part in (self._reporter, self._counts, self._watch, self._launcher, *chores):
             part.start()
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
@@ -163,6 +167,7 @@ class Controller:
         self._reporter.stop()
         self._counts.stop()
         self._telling.stop()
+        self._alarming.stop()
         self._keeping.stop()
         _grudgingly(self._keeper.keep)
         self._service.close()

@@ -1,7 +1,7 @@
 """The switches of a domain: each one's host, loop and present connection.
 
 A switch is known by its datapath id. One that belongs to no host is left alone, connected and unwritten: its host may
-be onboarded later. Of two connections with the same datapath id the newer one counts.
+be onboarded later. Of two connections with the same datapath id the first one counts while it lives.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ def _looked_away(_host: str, _cookie: int, _packet: Packet, _octets: int) -> Non
     """Ignore a reported packet."""
 
 
+def _ignore_impostor(_host: str, _came: Channel, _holder: Channel | None) -> None:
+    """Leave it at the line in the log."""
+
+
 class Fleet:
     """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`).
 
@@ -54,6 +58,7 @@ class Fleet:
         together: Callable[[], AbstractContextManager[None]] = nullcontext,
         tier: Tier = Tier.HOST,
         seen: Callable[[str, int, Packet, int], None] = _looked_away,
+        note_impostor: Callable[[str, Channel, Channel | None], None] = _ignore_impostor,
     ) -> None:
         self._report = report
         self._counting = counting
@@ -62,6 +67,7 @@ class Fleet:
         self._together = together
         self._tier = tier
         self._seen = seen
+        self._note_impostor = note_impostor
         self._lock = threading.Lock()
         self.members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
@@ -143,12 +149,12 @@ class Fleet:
         """
         with self._lock:
             member = self.members.get(channel.datapath_id)
-            if member is not None and _pretends(channel, member.host):
+            if member is not None and self._report_if_impostor(channel, member.host):
                 return
             there = self._channels.get(channel.datapath_id)
             if there is not None and there is not channel and not there.closed:
                 self._twins.setdefault(channel.datapath_id, []).append(channel)
-                log.error("switch.twin", datapath=f"{channel.datapath_id:016x}", host=member and member.host.name)
+                self._report_twin(channel, there, member)
                 return
             self._channels[channel.datapath_id] = channel
             if member is not None:
@@ -207,6 +213,8 @@ class Fleet:
         channel = self._find_true_channel(host)
         if channel is not None:
             self._attach_channel(member, channel)
+            for twin in self._twins.get(host.datapath_id, ()):
+                self._report_twin(twin, channel, member)
         member.loop.start()
 
     def _find_true_channel(self, host: Host) -> Channel | None:
@@ -215,11 +223,11 @@ class Fleet:
         A connection that took the id before the host was known, with another certificate, loses the place.
         """
         there = self._channels.get(host.datapath_id)
-        if there is None or not _pretends(there, host):
+        if there is None or not self._report_if_impostor(there, host):
             return there
         del self._channels[host.datapath_id]
         twins = [each for each in self._twins.pop(host.datapath_id, []) if not each.closed]
-        true = [each for each in twins if not _pretends(each, host)]
+        true = [each for each in twins if not self._report_if_impostor(each, host)]
         if not true:
             return None
         self._channels[host.datapath_id], self._twins[host.datapath_id] = true[0], true[1:]
@@ -230,11 +238,18 @@ class Fleet:
         self.devices[channel.datapath_id] = device
         member.loop.attach(device)
 
+    def _report_twin(self, channel: Channel, there: Channel, member: _Member | None) -> None:
+        """Report a switch whose datapath id another connection has."""
+        host = None if member is None else member.host.name
+        log.error("switch.twin", datapath=f"{channel.datapath_id:016x}", host=host, address=channel.address)
+        if host is not None:
+            self._note_impostor(host, channel, there)
 
-def _pretends(channel: Channel, host: Host) -> bool:
-    """Return whether a switch claims a host that its certificate does not name."""
-    if channel.hosts is None or host.name in channel.hosts:
-        return False
-    datapath, proven = f"{channel.datapath_id:016x}", sorted(channel.hosts)
-    log.warning("switch.impostor", datapath=datapath, host=host.name, certificate=proven)
-    return True
+    def _report_if_impostor(self, channel: Channel, host: Host) -> bool:
+        """Report a switch whose certificate names other hosts only; return whether it is one."""
+        if channel.hosts is None or host.name in channel.hosts:
+            return False
+        datapath, proven = f"{channel.datapath_id:016x}", sorted(channel.hosts)
+        log.warning("switch.impostor", datapath=datapath, host=host.name, certificate=proven, address=channel.address)
+        self._note_impostor(host.name, channel, None)
+        return True

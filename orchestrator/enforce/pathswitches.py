@@ -13,7 +13,7 @@ from orchestrator.program.countframes import CountClaim
 from orchestrator.program.program import Tier
 from orchestrator.program.sightings import Sightings
 from orchestrator.program.wire import Received
-from orchestrator.wire.points import PointState
+from orchestrator.wire.points import Impostor, PointState
 
 
 class _PathService:
@@ -25,6 +25,10 @@ class _PathService:
     def new_epoch(self, domain: str, enforcer: int) -> int:
         """Return a higher epoch than any in the domain."""
         return self._client.new_epoch(domain, enforcer)
+
+    def report_impostors(self, domain: str, enforcer: int, impostors: Sequence[Impostor]) -> None:
+        """Report connections as switches that they are not."""
+        self._client.report_impostors(domain, enforcer, impostors)
 
     def close(self) -> None:
         """Give the connections back."""

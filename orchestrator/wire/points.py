@@ -23,6 +23,20 @@ class PointState(enum.Enum):
     """It did not take a program; the report's error says why. It holds what it held."""
 
 
+MOST_IMPOSTORS, MOST_NAMES = 64, 16
+"""How many are in one report, and how many hosts of a certificate each of them tells."""
+
+
+@document()
+class Impostor:
+    """A connection to a controller as a host's switch, which was not given the host's place."""
+
+    host: str
+    address: str = describe("where it came from")
+    holder: str | None = describe("where the switch is connected from that has the place", default=None)
+    certificate: tuple[str, ...] = describe("the hosts that its certificate names", default=())
+
+
 @document()
 class Epoch:
     """A higher epoch than any in the domain."""

@@ -153,6 +153,15 @@ def test_epochs_of_a_point_are_paced(point: Point, other: Point, service: Served
     assert ask(other).status_code == 200
 
 
+@pytest.mark.parametrize(("host", "status"), [("host1", 204), ("host2", 403)])
+def test_impostors_of_a_point_are_paced(point: Point, service: Served, host: str, status: int) -> None:
+    """Each report of them takes a turn of writers, whether it is believed or not."""
+    with service.http(point.token) as http:
+        answer = http.post(point.path, json={"impostors": [{"host": host, "address": "192.0.2.9"}]})
+    assert answer.status_code == status
+    assert point.account.left_s <= SAVED_S - pacing.TURN_S / 2
+
+
 @pytest.mark.parametrize("path", ["program", "program/stream"])
 def test_whole_programs_of_a_point_are_paced(point: Point, other: Point, service: Served, path: str) -> None:
     def ask(whose: Point, have: str = "") -> int:

@@ -111,8 +111,13 @@ def sighting(host: str) -> dict[str, object]:
     return {"number": 1, "seen": [{"host": host, "cookie": "0" * 16, "at": 0, "octets": 60, "packet": PACKET}]}
 
 
+def impostor(host: str) -> dict[str, object]:
+    return {"impostors": [{"host": host, "address": "192.0.2.9"}]}
+
+
 OF_A_DEVICE: Mapping[str, Callable[[Speaker, str], int]] = {
     "report": lambda who, host: ask(who, "POST", "report", json=point(host)),
+    "impostor": lambda who, host: ask(who, "POST", "report", json=impostor(host)),
     "claim": lambda who, host: ask(who, "POST", f"counts/{host}/claim"),
     "counts": lambda who, host: ask(
         who, "POST", "counts", content=encode_frames([CountFrame(host, 1, NO_COUNTS, (), b"", True)], 0)
@@ -157,6 +162,8 @@ def test_the_spreading_switch_is_spoken_for_by_its_controller(speakers: Speakers
     who = speakers[name]
     status = ask(who, "PUT", "spread", json={"generation": 1})
     assert status == 204 if who.spreads else status in (401, 403, 404)
+    alarm = ask(who, "POST", "report", json=impostor("spread"))
+    assert alarm == 204 if who.spreads else alarm in (401, 403, 404)
     followed = who.http.get(f"/v1/domains/{DOMAIN}/spread/stream", params={"wait": "0"}).status_code
     assert followed == 200 if who.spreads or name == "admin" else followed in (401, 403, 404)
 

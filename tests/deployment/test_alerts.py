@@ -70,7 +70,7 @@ def kept(refused: str, started: str) -> dict[str, str]:
 FLOWS = {'aclflow_program_flows{domain="pop1"}': "12x40"}
 WELL = (
     {"up": "1x40", "process_start_time_seconds": "7x40", "aclflow_disproved_total": "0x40"}
-    | {"aclflow_kept_programs_refused_total": "0x40"}
+    | {"aclflow_kept_programs_refused_total": "0x40", "aclflow_impostors_total": "0x40"}
     | {"process_open_fds": "50x40", "process_max_fds": "1024x40"}
     | {'aclflow_edge_stale{domain="pop1"}': "10x40", 'aclflow_edge_chunks{domain="pop1"}': "100x40"}
     | reports(enforced="0+3x40")
@@ -103,6 +103,9 @@ STORIES = (
     Story("AclflowDrifted", True, reports(drifted="0x32 2 4 6x6")),
     Story("AclflowDrifted", False, reports(drifted="0x35 1x5")),
     Story("AclflowDisconnected", True, reports(disconnected="0x33 1x7")),
+    Story("AclflowImpostor", True, {"aclflow_impostors_total": "0x37 1x3"}),
+    Story("AclflowImpostor", True, {"aclflow_impostors_total": "0x10 1+1x30"}),
+    Story("AclflowImpostor", False, {"aclflow_impostors_total": "0x20 1x20"}),
     Story(
         "AclflowHostFull", True, {'aclflow_counted_packets_total{domain="pop1", tier="host", by="no-room"}': "0x37 9x3"}
     ),
@@ -168,6 +171,7 @@ def test_a_first_report_of_a_kind_is_an_increase() -> None:
     text = Metrics().text().decode()
     for state in PointState:
         assert f'aclflow_reports_total{{state="{state.value}"}} 0.0' in text
+    assert "aclflow_impostors_total 0.0" in text
 
 
 def test_every_alert_has_a_story_in_which_it_comes() -> None:

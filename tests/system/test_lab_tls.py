@@ -112,6 +112,9 @@ def test_a_switch_that_says_it_is_another_host_gets_none_of_its_program(plane: C
     with plane.client() as client:
         generation = client.put_acl(SHOP, LESS).generation
         wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["host1"])
+        wait_until(lambda: any(each.kind == "host.impersonated" for each in client.newest_events().items))
+        told = next(each for each in client.newest_events().items if each.kind == "host.impersonated")
+        assert (told.subject, told.detail["host"], told.detail["certificate"]) == (POP.domain, "host1", ["host2"])
     give_switches(plane, lab, "host1", "host2")
     put(plane, LESS)
     packets_fare_as(lab, LESS)

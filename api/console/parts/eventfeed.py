@@ -12,7 +12,12 @@ from api.console import words
 from orchestrator.eventkinds import KINDS
 from orchestrator.wire.events import Event
 
-_BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disconnected", "host.full", "enforcer.down"})
+_BAD = frozenset(
+    {
+        "enforcer.down", "firewall.unmade", "host.disconnected", "host.drifted", "host.full", "host.impersonated",
+        "host.refused",
+    }
+)  # fmt: skip
 _GOOD = frozenset(
     {"acl.enforced", "generation.enforced", "firewall.made", "host.recovered", "enforcer.up", "enforcer.enrolled"}
 )

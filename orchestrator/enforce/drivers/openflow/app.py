@@ -88,7 +88,12 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         """
         if state == compat.MAIN_DISPATCHER and self.channel is None:
             self.channel = StreamChannel(
-                self.id, self.port_numbers(), self.stream.sendall, self._borrow_stream, hosts=self._hosts
+                self.id,
+                self.port_numbers(),
+                self.stream.sendall,
+                self._borrow_stream,
+                hosts=self._hosts,
+                address=self.address[0],
             )
         super().set_state(state)
 

@@ -61,6 +61,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def address(self) -> str:
+        """Where it comes from."""
+        ...
+
+    @property
     def ports(self) -> Mapping[str, int]:
         """Interface name -> OpenFlow port number, as last reported.
 
@@ -179,9 +184,11 @@ class StreamChannel:
         reading: Callable[[], AbstractContextManager[Pump | None]] = nullcontext,
         *,
         hosts: frozenset[str] | None = None,
+        address: str = "",
     ) -> None:
         self._datapath_id = datapath_id
         self._hosts = hosts
+        self._address = address
         self._ports = dict(ports)
         self._send = send
         self._reading = reading
@@ -198,6 +205,10 @@ class StreamChannel:
     @property
     def hosts(self) -> frozenset[str] | None:
         return self._hosts
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     @property
     def ports(self) -> Mapping[str, int]:
