@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from deployment.site import ANSIBLE, changes
+from served import served
 
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import read_certificate
+from orchestrator.lab.ports import free_port
 
 PLAYBOOKS = Path(__file__).parents[2] / "ansible" / "playbooks"
 STEP = """
@@ -123,6 +125,7 @@ def machine(tmp_path: Path) -> Machine:
     said = {
         "aclflow_console_names": ["console.example"],
         "aclflow_rollover_heard_s": 0,
+        "aclflow_rollover_services": [],
         "ansible_connection": "local",
         "ansible_python_interpreter": "/usr/bin/python3",
     }
@@ -169,3 +172,17 @@ def test_the_playbook_takes_all_steps_and_leaves_one_authority(machine: Machine)
     assert (machine.tls / "signing.pem").read_text() != signing
     assert machine.shown() != shown
     assert machine.play("site.yml") == 0
+
+
+@pytest.mark.long  # three runs of Ansible
+@pytest.mark.timeout(1800)
+def test_no_step_is_taken_while_a_service_has_not_followed_the_one_before(machine: Machine, tmp_path: Path) -> None:
+    """Here it is one that has an authority of its own."""
+    machine.step("")
+    former = machine.shown()
+    with served(tmp_path / "other", tls=True) as other:
+        for url in (other.url, f"https://127.0.0.1:{free_port()}"):
+            with pytest.raises(AssertionError, match=url):
+                machine.play("step.yml", aclflow_rollover_step="announce", aclflow_rollover_services=[url])
+    assert machine.step("") == 0
+    assert (machine.believed(), machine.shown()) == (1, former)
