@@ -209,76 +209,97 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-def test_services_of_one_database_are_rolled_over_one_after_the_other(
-    site: Site, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Points find one service or the other at each step, also while only the first one has taken it."""
-    balancer = Balancer()
-    first = Replica(Site(site.folder, site.port, database))
-    second = Replica(Site(tmp_path / "second", free_port(), database))
-    url = f"https://127.0.0.1:{balancer.port}"
+@dataclass
+class Pair:
+    """Two services of one database behind one address, and points that find the one or the other."""
 
-    def lead_to(replica: Replica) -> None:
-        balancer.leads_to = replica.site.port
+    first: Replica
+    second: Replica
+    balancer: Balancer
+    capsys: pytest.CaptureFixture[str]
+    points: list[Point] = field(default_factory=list)
 
-    def speak_to_both() -> None:
-        for replica in (first, second):
-            lead_to(replica)
-            for point in points:
+    @property
+    def replicas(self) -> tuple[Replica, Replica]:
+        return self.first, self.second
+
+    def lead_to(self, replica: Replica) -> None:
+        self.balancer.leads_to = replica.site.port
+
+    def enrol(self, folder: Path) -> None:
+        """Start both services, and enrol a point at each."""
+        with self.first.restart().client() as admin:
+            self.second.take_files_of(self.first)
+            self.second.restart()
+            admin.create_domain("pop1")
+            for replica, name in zip(self.replicas, ("fw1", "fw2"), strict=True):
+                self.lead_to(replica)
+                self.points.append(Point.enrol(f"https://127.0.0.1:{self.balancer.port}", folder, name, admin))
+
+    def look(self) -> None:
+        for point in self.points:
+            point.look()
+
+    def speak_to_both(self) -> None:
+        for replica in self.replicas:
+            self.lead_to(replica)
+            for point in self.points:
                 point.speak()
 
-    def step(*options: str) -> None:
+    def step(self, *options: str) -> None:
         """Take a step at the first service, while the second is where it was."""
-        at = [word for each in (first, second) for word in ("--service", f"https://127.0.0.1:{each.site.port}")]
-        first.site.rotate(*options, *at)
-        first.restart()
-        speak_to_both()
-        stage, _ = first.site.place.stage, capsys.readouterr()
-        first.site.rotate(*at, code=1)  # the next step
-        assert f"127.0.0.1:{second.site.port} does not believe the authorities that are here" in capsys.readouterr().err
-        assert first.site.place.stage is stage, "nothing was done"
+        at = [word for each in self.replicas for word in ("--service", f"https://127.0.0.1:{each.site.port}")]
+        self.first.site.rotate(*options, *at)
+        self.first.restart()
+        self.speak_to_both()
+        stage, _ = self.first.site.place.stage, self.capsys.readouterr()
+        self.first.site.rotate(*at, code=1)  # the next step
+        said = f"127.0.0.1:{self.second.site.port} does not believe the authorities that are here"
+        assert said in self.capsys.readouterr().err
+        assert self.first.site.place.stage is stage, "nothing was done"
 
-    def follow() -> None:
-        second.take_files_of(first)
-        second.restart()
-        speak_to_both()
+    def follow(self) -> None:
+        """Have the second service take the step, too."""
+        self.second.take_files_of(self.first)
+        self.second.restart()
+        self.speak_to_both()
 
-    with first.life, second.life, closing(balancer):
-        points: list[Point] = []
-        service = first.restart()
-        second.take_files_of(first)
-        second.restart()
-        with service.client() as admin:
-            admin.create_domain("pop1")
-            for replica, name in ((first, "fw1"), (second, "fw2")):
-                lead_to(replica)
-                points.append(Point.enrol(url, tmp_path, name, admin))
-        old = read_certificate(first.site.place.certificate)
-        step()
-        follow()
-        for point in points:
-            point.look()
-        step()
-        lead_to(first)
-        points[0].look()
-        assert points[0].renewal.is_switching, "the first service signs by the new authority"
-        lead_to(second)
-        points[1].look()
-        assert not points[1].renewal.is_switching, "the second one does not yet"
-        speak_to_both()
-        follow()
-        for _ in range(2):  # renew, and lay the old certificate down
-            for point in points:
-                point.look()
-        assert not any(is_signed_by(_pem_of(point), old) for point in points)
-        step("--finish")
-        follow()
-        assert {replica.site.place.read_believed() for replica in (first, second)} == {
-            first.site.place.certificate.read_text()
-        }
-        for point in points:
-            point.look()
-        speak_to_both()
+
+@pytest.fixture
+def pair(site: Site, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Pair]:
+    first = Replica(Site(site.folder, site.port, database))
+    second = Replica(Site(tmp_path / "second", free_port(), database))
+    with first.life, second.life, closing(Balancer()) as balancer:
+        made = Pair(first, second, balancer, capsys)
+        made.enrol(tmp_path)
+        yield made
+
+
+def test_services_of_one_database_are_rolled_over_one_after_the_other(pair: Pair) -> None:
+    """Points find one service or the other at each step, also while only the first one has taken it."""
+    first, second, points = pair.first, pair.second, pair.points
+    old = read_certificate(first.site.place.certificate)
+    pair.step()
+    pair.follow()
+    pair.look()
+    pair.step()
+    pair.lead_to(first)
+    points[0].look()
+    assert points[0].renewal.is_switching, "the first service signs by the new authority"
+    pair.lead_to(second)
+    points[1].look()
+    assert not points[1].renewal.is_switching, "the second one does not yet"
+    pair.speak_to_both()
+    pair.follow()
+    for _ in range(2):  # renew, and lay the old certificate down
+        pair.look()
+    assert not any(is_signed_by(_pem_of(point), old) for point in points)
+    pair.step("--finish")
+    pair.follow()
+    here = first.site.place.certificate.read_text()
+    assert [replica.site.place.read_believed() for replica in pair.replicas] == [here, here]
+    pair.look()
+    pair.speak_to_both()
 
 
 def _pem_of(point: Point) -> str:
