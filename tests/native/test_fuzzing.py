@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from native.fuzzing.targets import SEEDS
+from native.fuzzing.targets import OF_OURS, SEEDS
 
 import orchestrator
 
@@ -29,6 +29,32 @@ def test_a_seed_is_understood_and_each_beginning_of_it_is_no_fault(target: Calla
         assert target(seed) > 0
         for end in range(len(seed) + 1):
             target(seed[:end])
+
+
+def test_each_extension_is_fuzzed_or_reads_what_is_our_own() -> None:
+    """A parser that is new is named in one of the two places."""
+    names = {path.name.partition(".")[0] for path in ROOT.glob("orchestrator/**/*.so")}
+    assert names > OF_OURS
+    assert fuzzed_extensions() & names == names - OF_OURS
+
+
+def fuzzed_extensions() -> set[str]:
+    """The names of modules in C that are called when every seed is read."""
+    found: set[str] = set()
+
+    def note(frame: object, event: str, called: object) -> None:
+        module = getattr(called, "__module__", None) or ""
+        if event == "c_call" and module:
+            found.add(module.rpartition(".")[2])
+
+    sys.setprofile(note)
+    try:
+        for target, seeds in SEEDS.items():
+            for seed in seeds:
+                target(seed)
+    finally:
+        sys.setprofile(None)
+    return found
 
 
 @pytest.fixture(scope="module")

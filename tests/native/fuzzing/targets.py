@@ -8,9 +8,11 @@ from __future__ import annotations
 import io
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 import numpy as np
+import orjson
 from classify import recorded
 
 from orchestrator.classify.captures import Capture
@@ -23,10 +25,13 @@ from orchestrator.enforce import _nfqueue
 from orchestrator.enforce.drivers.openflow.flowdesc import read_counters
 from orchestrator.enforce.drivers.openflow.messages import MULTIPART_BODY
 from orchestrator.errors import AclflowError, Drifted
+from orchestrator.policy.formats.native import rule_from_json, rule_texts, rule_to_json, rules_from_json
+from orchestrator.policy.model import Rule
 
 _LINKS = [*Link, 7]
 _ON_ETHERNET = bytes([_LINKS.index(Link.ETHERNET), 0])
 _SLOT, _ROOM = 64, 8
+_RULE_KEYS = (*(each.name for each in fields(Rule)), "unknown")
 _EMPTY = MULTIPART_BODY
 """Bytes of a reply without entries."""
 
@@ -96,6 +101,50 @@ def match_lines(data: bytes) -> int:
     return len(chunks)
 
 
+def read_rules(data: bytes) -> int:
+    """Read rules together and one by one, then write them: the same comes out."""
+    documents = list(_rule_documents(data))
+    together, one_by_one = (_read_or_none(documents, each) for each in (rules_from_json, _read_one_by_one))
+    assert together == one_by_one, data
+    if together is None:
+        return 0
+    assert rule_texts(together) == [orjson.dumps(rule_to_json(rule)).decode() for rule in together], data
+    return len(together)
+
+
+def _rule_documents(data: bytes) -> Iterator[object]:
+    """Rules as parsed JSON has them.
+
+    Each member is a byte for its key, one for its kind, one for its length, and its bytes. A key of 128 or more is the
+    last one of its rule.
+    """
+    document: dict[str, object] = {}
+    while len(data) > 2:
+        key, kind, size = data[:3]
+        document[_RULE_KEYS[key % 128 % len(_RULE_KEYS)]] = _rule_value(kind, data[3 : 3 + size])
+        data = data[3 + size :]
+        if key >= 128:
+            yield document
+            document = {}
+
+
+def _rule_value(kind: int, value: bytes) -> object:
+    text = value.decode(errors="ignore")
+    values = (text, int.from_bytes(value, signed=True), value == b"\1", text.split("\0"), None, len(value) / 2)
+    return values[kind % len(values)]
+
+
+def _read_one_by_one(documents: list[object]) -> tuple[Rule, ...]:
+    return tuple(map(rule_from_json, documents))
+
+
+def _read_or_none(documents: list[object], read: Callable[[list[object]], tuple[Rule, ...]]) -> tuple[Rule, ...] | None:
+    try:
+        return read(documents)
+    except AclflowError:
+        return None
+
+
 def receive_packets(data: bytes) -> int:
     """Receive netlink's datagrams, each behind a byte with its length, and read the packets of them."""
     ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -126,6 +175,16 @@ def _netlink(packet: bytes) -> bytes:
     return bytes([len(message)]) + message
 
 
+def _rule(**members: str | int | bool) -> bytes:
+    """Return the bytes from which `_rule_documents` makes a rule."""
+    packed, last = bytearray(), [*members][-1]
+    for key, value in members.items():
+        body = value.encode() if isinstance(value, str) else value.to_bytes(2 - isinstance(value, bool))
+        kind = (str, int, bool).index(type(value))
+        packed += bytes([_RULE_KEYS.index(key) + 128 * (key == last), kind, len(body)]) + body
+    return bytes(packed)
+
+
 def _oxm(number: int, value: bytes, mask: bytes = b"") -> bytes:
     return struct.pack("!HBB", 0x8000, number << 1 | bool(mask), len(value + mask)) + value + mask
 
@@ -153,4 +212,11 @@ SEEDS: dict[Callable[[bytes], int], tuple[bytes, ...]] = {
     read_matches: (bytes([len(_WEB), 1, len(_WEB)]) + _WEB,),
     match_lines: (bytes([1, 2, 9, 8]) + b"\x01" + bytes(64 * 8 - 1) + bytes(8),),
     receive_packets: (_netlink(_TCP[14:38]),),
+    read_rules: (
+        _rule(id="r", action="permit", protocol="tcp", source="10.0.0.0/8", destination_ports="80-90")
+        + _rule(id="s", action="deny", direction="egress", description="a b", log=True),
+        _rule(action="deny", protocol=17, source_ports=53, established=False, id="t"),
+    ),
 }
+OF_OURS = frozenset({"_columns", "_cover", "_forest", "_grouping", "_index", "_levels", "_sampling"})
+"""Extensions that read arrays and values which our own code has made, and so no input of others."""
