@@ -95,6 +95,16 @@ BODIES: dict[tuple[str, str], object] = {
 }  # fmt: skip
 
 
+SEEN_BY_POINTS = {
+    f"/v1/domains/{{domain}}{path}"
+    for path in (
+        "", "/edges", "/enforcers", "/enforcers/{enforcer}", "/firewalls", "/firewalls/{firewall}", "/fleet",
+        "/fleet/decisions", "/fleet/members/{member}", "/fleet/samples", "/generations/{generation}", "/hosts",
+        "/hosts/{host}", "/program", "/program/stream", "/revoked-switches", "/spread", "/spread/stream",
+    )
+}  # fmt: skip
+"""What an enforcement point may read of its own domain."""
+
 DRAFTS: list[str] = []
 """The id of a draft that red shares, once there is one."""
 PROPOSALS: list[str] = []
@@ -122,13 +132,17 @@ class Route:
 
 @dataclass(frozen=True)
 class Town:
-    """Tenants red and blue in one domain, a third domain, and a client for each role of red."""
+    """Tenants red and blue in one domain, a third domain, and a client for each role of red.
+
+    `point` is an enforcement point of their domain, `enforcer` one of the third domain.
+    """
 
     served: Served
     admin: httpx.Client
     member: httpx.Client
     reader: httpx.Client
     enforcer: httpx.Client
+    point: httpx.Client
 
 
 @pytest.fixture(scope="module")
@@ -146,13 +160,15 @@ def town(service: Served, admin: Client) -> Iterator[Town]:
     )
     with service.client("") as anybody:
         enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
+        point_enrolment = anybody.enrol(admin.invite_enforcer("pop"), name="d", kind="openflow")
     with (
         service.http() as boss,
         service.http(service.make_token(Role.MEMBER, "red")) as member,
         service.http(service.make_token(Role.READER, "red")) as reader,
         service.http(enrolment.token) as enforcer,
+        service.http(point_enrolment.token) as point,
     ):
-        yield Town(service, boss, member, reader, enforcer)
+        yield Town(service, boss, member, reader, enforcer, point)
 
 
 def _proposed(service: Served, admin: Client, domain: str, tenant: str) -> str:
@@ -176,7 +192,7 @@ def routes(http: httpx.Client) -> list[Route]:
 
 
 def ask(http: httpx.Client, route: Route, tenant: str = "blue", domain: str = "pop") -> httpx.Response:
-    query = {"wait": "0"} if route.pattern.endswith("/program") else {}
+    query = {"wait": "0"} if route.pattern.endswith(("/program", "/stream")) else {}
     return http.request(
         route.method, route.path(tenant, domain), json=route.body, params=query, headers={"If-Match": '"nothing"'}
     )
@@ -229,6 +245,21 @@ def test_an_enforcer_sees_nothing_but_its_domain_and_who_it_is(town: Town) -> No
             assert (answer.json()["role"], answer.json()["domain"]) == ("enforcer", "elsewhere")
             continue
         assert answer.status_code == 404, (route, answer.text)
+
+
+def test_an_enforcer_reads_what_it_needs_of_its_domain_and_changes_nothing(town: Town) -> None:
+    """What it says of itself and its devices is in `test_rest_speaking.py`."""
+    left = set(SEEN_BY_POINTS)
+    for route in routes(town.admin):
+        if route.pattern == OWN_TOKEN or "/enforcers/{enforcer}/" in route.pattern:
+            continue
+        answer = ask(town.point, route)
+        if route.method == "GET" and route.pattern in SEEN_BY_POINTS:
+            left.remove(route.pattern)
+            assert answer.status_code in (200, 204) or ask(town.admin, route).status_code == 404, route
+        else:
+            assert answer.status_code in (403, 404), (route, answer.text)
+    assert not left
 
 
 def test_a_tenant_sees_itself_in_the_list(town: Town) -> None:

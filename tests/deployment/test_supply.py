@@ -80,6 +80,13 @@ def test_every_lock_pins_each_package_with_digests(lock: str) -> None:
     assert pins(lock)
 
 
+def test_every_lock_is_looked_at() -> None:
+    folders = [each for each in ROOT.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    texts = [*ROOT.glob("*.txt"), *(text for folder in folders for text in folder.rglob("*.txt"))]
+    found = {str(text.relative_to(ROOT)) for text in texts if "--hash=sha256:" in text.read_text(errors="replace")}
+    assert found == set(LOCKS)
+
+
 @pytest.mark.parametrize(("name", "extras"), [("base", ""), ("console", "console"), ("openstack", "openstack")])
 def test_what_is_deployed_is_all_that_the_program_needs_as_tested(name: str, extras: str, sbom: ModuleType) -> None:
     lock, tested = pins(f"packaging/requirements/{name}.txt"), pins()
