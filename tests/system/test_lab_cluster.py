@@ -55,6 +55,16 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
     begun += 1
 print(failed, begun)
 """
+IMITATE = """
+import socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+    link.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
+    for state in (3, 1):  # UP, then DOWN
+        for host in range(1, 255):
+            question = struct.pack(">BBBBIIIII", 1 << 5, state << 6, 4, 24, 1, 1, 10_000, 10_000, 0)
+            link.sendto(question, (f"{sys.argv[1]}.{host}", 3784))
+"""
+"""What the switch asks, by which it says that it has given a firewall up, sent to many addresses of a network."""
 HELD = 40
 GENERATIONS = itertools.count(1)
 SILENT_S = 0.5
@@ -260,6 +270,19 @@ def test_a_firewall_that_was_frozen_fences_itself_and_takes_all_entries_again(
         lab.ovs.vsctl("set", "interface", port, "bfd:enable=true")
     until(lambda: frozen.show()["counters"]["fenced"] > before, "it does not fence itself")
     until(lambda: cluster.is_up(frozen), "it does not serve again")
+    assert held.alive() == HELD
+
+
+@pytest.mark.parametrize(("node", "network"), [("outside", "198.51.100"), ("web", "192.0.2")])
+def test_nobody_passes_for_the_switch_and_fences_firewalls(
+    lab: Lab, members: list[Firewall], held: Held, node: str, network: str
+) -> None:
+    until(lambda: all(cluster.is_up(each) for each in members), "a firewall does not serve")
+    before = [each.show()["counters"]["fenced"] for each in members]
+    assert inside(lab, node, "python3", "-c", IMITATE, network).wait() == 0
+    time.sleep(SILENT_S)
+    assert [each.show()["counters"]["fenced"] for each in members] == before
+    assert all(cluster.is_up(each) for each in members)
     assert held.alive() == HELD
 
 

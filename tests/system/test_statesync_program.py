@@ -167,6 +167,8 @@ def test_what_is_not_understood_is_dropped_and_counted(bench: Bench, name: str) 
 
 BFD_DOWN, BFD_INIT, BFD_UP = 1, 2, 3
 BFD_POLL = 0x20
+BFD_MAC = bytes.fromhex("002320000001")
+"""Where Open vSwitch sends its questions."""
 
 
 def asked(state: int, *, ttl: int = 255) -> bytes:
@@ -174,7 +176,7 @@ def asked(state: int, *, ttl: int = 255) -> bytes:
     bfd = struct.pack(">BBBBIIIII", 1 << 5, state << 6, 4, 24, 0x1234, 1, 10_000, 10_000, 0)
     above = struct.pack(">HHHH", 49152, 3784, 8 + len(bfd), 0) + bfd
     head = struct.pack(">BBHHHBBH", 0x45, 0xC0, 20 + len(above), 0, 0x4000, ttl, UDP, 0)
-    return frames.ethernet(head + bytes([169, 254, 1, 1, 169, 254, 1, 0]) + above)
+    return BFD_MAC + frames.ethernet(head + bytes([169, 254, 1, 1, 169, 254, 1, 0]) + above)[6:]
 
 
 def answered(bench: Bench, state: int) -> int | None:
@@ -214,6 +216,17 @@ def test_a_firewall_that_the_switch_gave_up_fences_itself(healthy: Bench) -> Non
 
 def test_a_question_that_was_routed_is_not_answered(healthy: Bench) -> None:
     assert libbpf.run(healthy.kernel.program("beat"), asked(BFD_UP, ttl=254), LOOPBACK)[0] == DROP
+
+
+def test_what_anybody_sends_by_the_switch_is_no_question_of_its_own(healthy: Bench) -> None:
+    """It bears the MAC address of the firewall's leg. Believed, it would fence the firewall."""
+    assert answered(healthy, BFD_UP) == BFD_UP
+    before = healthy.kernel.counters()
+    for state in (BFD_INIT, BFD_UP, BFD_DOWN):
+        passed_on = frames.ethernet(asked(state)[14:])
+        assert libbpf.run(healthy.kernel.program("beat"), passed_on, LOOPBACK)[0] == PASS
+    assert healthy.counted(before) == {}
+    assert answered(healthy, BFD_UP) == BFD_UP
 
 
 def test_answers_to_the_switch_are_no_connection(healthy: Bench) -> None:

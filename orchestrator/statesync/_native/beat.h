@@ -11,7 +11,10 @@
  * A switch that says DOWN asks once a second, and would send its first traffic a second before it asks again: in that
  * time it would notice nothing. So INIT goes with a poll, which the switch answers at once, every 10 ms from then on.
  *
- * Answers are no connection, for lists would close it as anybody's: `watch` lets them pass without one. */
+ * Answers are no connection, for lists would close it as anybody's: `watch` lets them pass without one.
+ *
+ * Anybody may send such a packet to a tenant, and the switch passes it on: with this firewall's own MAC address. Open
+ * vSwitch sends its own questions to 00:23:20:00:00:01, and no others are answered. */
 #pragma once
 #include "maps.h"
 
@@ -35,6 +38,11 @@ struct __attribute__((packed)) bfd {
 	__be32 mine, yours;
 };
 
+inline bool is_bfd_mac(const __u8 *mac)
+{
+	return !mac[0] && mac[1] == 0x23 && mac[2] == 0x20 && !mac[3] && !mac[4] && mac[5] == 1;
+}
+
 inline bool read_bfd(struct __sk_buff *skb, struct bfd *bfd)
 {
 	return skb->protocol == bpf_htons(ETH_P_IP) && !bpf_skb_load_bytes(skb, 0, bfd, sizeof(*bfd)) &&
@@ -46,7 +54,7 @@ inline bool is_answer(struct __sk_buff *skb)
 {
 	struct bfd bfd;
 
-	return skb->ingress_ifindex == skb->ifindex && read_bfd(skb, &bfd) && bfd.ttl == 255;
+	return skb->ingress_ifindex == skb->ifindex && read_bfd(skb, &bfd) && bfd.ttl == 255 && is_bfd_mac(bfd.source);
 }
 
 /* Whether this firewall is still one that the switch may send traffic to; `state`: what the switch says of it. */
@@ -72,7 +80,7 @@ SEC("tc") int beat(struct __sk_buff *skb)
 	__be32 address;
 	struct bfd bfd;
 
-	if (!health || !read_bfd(skb, &bfd))
+	if (!health || !read_bfd(skb, &bfd) || !is_bfd_mac(bfd.destination))
 		return TC_ACT_OK;
 	state = BFD_STATE(bfd.flags);
 	if (bfd.ttl != 255 || bfd.version >> 5 != 1 || state == BFD_ADMIN_DOWN)
