@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from orchestrator.errors import AclflowError, BadInput, Forbidden, Refused
+from orchestrator.statesync.door import Door
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, MOST_MEMBERS, NOWHERE, Settings, Stream
 from orchestrator.statesync.lists import Duty, HeldTo, Lists
@@ -81,8 +82,7 @@ class Member:
                 replicator.set_stream(number, lane, Stream(False))
         replicator.configure(self._settings)
         self._resending = Resending(replicator, settings)
-        self._door = socket.create_server((settings.address, settings.port))
-        self._door.settimeout(0.2)
+        self._door = Door(settings.address, settings.port, lambda address: address in self._peers.values())
         self._dial = dial
 
     # --------------------------------------------------------------------------------------------------------- verbs
@@ -106,6 +106,7 @@ class Member:
                 removed.set()
         for session in sessions:
             session.end()
+        self._door.shut()
         for thread in self._threads:
             thread.join()
         self._door.close()
@@ -221,8 +222,9 @@ class Member:
 
     def _run(self, call: Callable[[], None]) -> None:
         thread = threading.Thread(target=call, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._lock:
+            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+            thread.start()
 
     def _tick(self) -> None:
         swept = looked = time.monotonic()
@@ -299,11 +301,9 @@ class Member:
 
     def _let_follow(self) -> None:
         while not self._ended.is_set():
-            try:
-                connection, _ = self._door.accept()
-            except TimeoutError:
-                continue
-            self._run(partial(self._lead, connection))
+            connection = self._door.admit()
+            if connection is not None:
+                self._run(partial(self._lead, connection))
 
     # ----------------------------------------------------------------------------------------------- being followed
 
@@ -313,6 +313,7 @@ class Member:
                 secret, silent_s = self._settings.secret, self._silent_s
                 session = Session.begin(connection, secret, is_follower=False, silent_s=silent_s)
                 hello = session.hear()
+                self._door.forget(connection)
                 number = int(hello["member"])
                 if number not in self._peers:
                     raise Forbidden(f"member {number} is none of this cluster")
@@ -322,6 +323,8 @@ class Member:
                 self._serve(number, session)
         except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
             log.info("statesync.follower_left", why=str(error))
+        finally:
+            self._door.forget(connection)
 
     def _serve(self, number: int, session: Session) -> None:
         """Send a follower our messages for as long as the session is alive.

@@ -16,7 +16,8 @@ kernel can do.
 
 A side that waits sends empty frames (PING), which the other machine's kernel acknowledges even where its process gets
 no processor time. A session ends when nothing is acknowledged for `silent_s`, when the other process ends, or by a
-frame that is not the member's. A process that is merely slow stays in its session: its program goes on storing.
+frame that is not the member's. A process that is merely slow stays in its session: its program goes on storing. Until
+a first frame has proven the key the other side may be anybody: the session ends after `PROVEN_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +41,10 @@ from orchestrator.statesync.messages import VERSION
 NONCE_BYTES = 16
 _MAC_BYTES = 16
 _HEAD = struct.Struct("<IB")
-FRAME_MOST = 1 << 20
+FRAME_MOST, _FIRST_MOST = 1 << 20, 1 << 12
+"""Bytes of a frame, and of the first one, which is read before its sender is known."""
+PROVEN_WITHIN_S = 10.0
+"""So long the other side of a session has to prove the key."""
 JSON, ENTRIES, PING = 0, 1, 2
 _AT_ONCE = 1000
 """Entries in a frame."""
@@ -72,22 +77,26 @@ class Session:
     is_follower: bool
     sent: int = 0
     received: int = 0
+    until_s: float = 0.0
+    """When it ends, unless a frame has proven the key by then."""
 
     @classmethod
     def begin(cls, connection: socket.socket, secret: bytes, *, is_follower: bool, silent_s: float) -> Session:
         """Exchange nonces, within `silent_s`. Raises Unreachable. The key is proven by the first frame."""
+        until_s = time.monotonic() + PROVEN_WITHIN_S
         mine = os.urandom(NONCE_BYTES)
         try:
             connection.settimeout(silent_s)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silent_s * 1000))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(mine)
-            theirs = _exactly(connection, NONCE_BYTES, _give_up)
+            theirs = _read_nonce(connection)
             connection.settimeout(silent_s / _PINGS)
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
         both = mine + theirs if is_follower else theirs + mine
-        return cls(connection, hashlib.blake2s(both, key=secret, person=b"statesyn").digest(), is_follower)
+        key = hashlib.blake2s(both, key=secret, person=b"statesyn").digest()
+        return cls(connection, key, is_follower, until_s=until_s)
 
     def send(self, kind: int, payload: bytes) -> None:
         """Send a frame. Raises Unreachable."""
@@ -115,12 +124,12 @@ class Session:
 
     def _next(self) -> tuple[int, bytes]:
         try:
-            head = _exactly(self.connection, _HEAD.size, self._ping)
+            head = self._read(_HEAD.size)
             length, kind = _HEAD.unpack(head)
-            if length > FRAME_MOST:
+            if length > (FRAME_MOST if self.received else _FIRST_MOST):
                 raise Forbidden(f"a member sends a frame of {length} bytes")
-            payload = _exactly(self.connection, length, self._ping)
-            mac = _exactly(self.connection, _MAC_BYTES, self._ping)
+            payload = self._read(length)
+            mac = self._read(_MAC_BYTES)
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
         if not hmac.compare_digest(mac, self._mac(not self.is_follower, self.received, head + payload)):
@@ -164,8 +173,21 @@ class Session:
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _ping(self) -> None:
-        self.send(PING, b"")
+    def _read(self, count: int) -> bytes:
+        """Read so many bytes. The other side is sent a PING whenever none came for a while."""
+        parts = bytearray()
+        while len(parts) < count:
+            if not self.received and time.monotonic() > self.until_s:
+                raise TimeoutError("it does not prove the key")
+            try:
+                part = self.connection.recv(count - len(parts))
+            except TimeoutError:
+                self.send(PING, b"")
+                continue
+            if not part:
+                raise ConnectionError("it has closed the connection")
+            parts += part
+        return bytes(parts)
 
     def _mac(self, is_follower: bool, number: int, content: bytes) -> bytes:
         label = struct.pack("<?Q", is_follower, number)
@@ -189,19 +211,10 @@ def check_version(number: int, hello: Mapping[str, Any]) -> None:
         raise Forbidden(f"member {number} speaks version {hello.get('version')} of messages, this one {VERSION}")
 
 
-def _give_up() -> None:
-    raise TimeoutError("timed out")
-
-
-def _exactly(connection: socket.socket, count: int, when_late: Callable[[], None]) -> bytes:
-    """So many bytes; `when_late` is called each time that none came for the connection's time-out."""
+def _read_nonce(connection: socket.socket) -> bytes:
     parts = bytearray()
-    while len(parts) < count:
-        try:
-            part = connection.recv(count - len(parts))
-        except TimeoutError:
-            when_late()
-            continue
+    while len(parts) < NONCE_BYTES:
+        part = connection.recv(NONCE_BYTES - len(parts))
         if not part:
             raise ConnectionError("it has closed the connection")
         parts += part

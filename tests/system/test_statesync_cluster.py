@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -35,13 +36,17 @@ from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.messages import Message, MessageKind, Word
 from orchestrator.statesync.states import Confirmation, Context, Level, State
+from orchestrator.statesync import sessions
+from orchestrator.statesync.door import MOST_OF_AN_ADDRESS
 
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
+from orchestrator.statesync.sessions import NONCE_BYTES
 EVERY_FRAME = 3
 METRICS_PORT = 9381
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
 
 
+MEMBERS_PORT = 3781
 @pytest.mark.parametrize(("level", "context", "confirmation"), COMBINATIONS, ids=lambda each: each.name.lower())
 def test_every_combination_shares_what_its_level_says(
     cluster: Cluster, ends: Ends, level: Level, context: Context, confirmation: Confirmation
@@ -380,6 +385,26 @@ def test_a_member_with_another_key_is_no_member(cluster: Cluster, ends: Ends) ->
 def test_a_member_that_lies_costs_only_those_who_come_to_it(
     cluster: Cluster, ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+def test_strangers_at_a_members_port_are_few_and_keep_no_member_out(cluster: Cluster, ends: Ends) -> None:
+    """They have a member's address and not its key, and say nothing, or a nonce."""
+    world, before = cluster.world, threading.active_count()
+    with ExitStack() as stack:
+        for number in range(200):
+            stranger = stack.enter_context(world.dialler(2)(world.address(1), MEMBERS_PORT, world.address(2)))
+            stranger.sendall(bytes(NONCE_BYTES * (number % 2)))
+        wait_until(lambda: threading.active_count() <= before + MOST_OF_AN_ADDRESS, "each of them has a thread", 5)
+        for member in (2, 3):
+            cluster.stop(member)
+            cluster.start(member)
+        cluster.wait_whole()
+        assert talks(*ends.connect())
+        began = time.monotonic()
+        cluster.stop(1)
+        assert time.monotonic() - began < sessions.PROVEN_WITHIN_S, "it waits for strangers before it ends"
+        cluster.start(1)
+    cluster.wait_whole()
+
+
     """It confirms and does not store."""
     stores = "	struct connection *known = NULL, value = {};\n	__u32 was_open"
     liar = built(tmp_path, stores, f"	return true;\n{stores}")

@@ -22,7 +22,15 @@ from statesync.frames import (
 from statesync.programbench import ALONE, DROP, OPENED, PASS, REDIRECT, SECRET, Bench
 
 from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Stream
-from orchestrator.statesync.messages import IN_TURN, WANTS_CONFIRMATION, Message, MessageKind, Word, open_sealed
+from orchestrator.statesync.messages import (
+    IN_TURN,
+    MESSAGE_BYTES,
+    WANTS_CONFIRMATION,
+    Message,
+    MessageKind,
+    Word,
+    open_sealed,
+)
 from orchestrator.statesync.oracle import Connection, Kind, step
 from orchestrator.statesync.siphash import siphash
 from orchestrator.statesync.states import HELD, OPEN, Confirmation, Level, State
@@ -107,6 +115,18 @@ def test_each_message_is_heard_once_in_whatever_order(hearing: Bench, offsets: l
             seen.add(sequence)
     stream = hearing.kernel.stream(2, 0)
     assert (stream.highest, stream.received) == (max(seen), len(seen))
+
+
+@few
+@given(st.integers(0, MESSAGE_BYTES * 8 - 1))
+def test_a_message_that_was_changed_anywhere_changes_nothing(hearing: Bench, bit: int) -> None:
+    hearing.kernel.set_stream(2, 0, Stream(True, 100, 100))
+    frame = bytearray(sent(told(101)))
+    frame[-MESSAGE_BYTES + bit // 8] ^= 1 << bit % 8
+    before = hearing.kernel.counters()
+    assert hearing.hear(bytes(frame))[0] == DROP
+    assert hearing.counted(before) == {"wrong_mac": 1}
+    assert hearing.kernel.stream(2, 0).received == 0
 
 
 def test_an_older_version_changes_nothing(hearing: Bench) -> None:
