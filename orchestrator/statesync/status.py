@@ -29,6 +29,7 @@ from orchestrator.errors import BadInput, Unreachable
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.member import Member
 from orchestrator.statesync.states import OPEN
+from orchestrator.wire import codec
 
 MOST_OPEN, SILENT_S = 64, 10.0
 """So many connections a member holds, and one that says nothing so long."""
@@ -67,10 +68,10 @@ class Status:
     confirmation: str
     serves: bool
     is_whole: bool
-    followers: Sequence[int]
-    followed: Sequence[Followed]
+    followers: tuple[int, ...]
+    followed: tuple[Followed, ...]
     held: int
-    states: Sequence[StateCount]
+    states: tuple[StateCount, ...]
     counters: Mapping[str, int]
     lists: int = -1
     """The generation of the lists that its connections were held to last; -1: it has none."""
@@ -93,18 +94,13 @@ class Status:
         counts = sorted(kernel.states().items())
         return cls(
             settings.number, settings.level.name.lower(), settings.context.name.lower(),
-            settings.confirmation.name.lower(), kernel.health().serving, member.is_whole, sorted(settings.members),
-            [Followed(number, each.is_whole, each.lag) for number, each in sorted(following.items())],
+            settings.confirmation.name.lower(), kernel.health().serving, member.is_whole,
+            tuple(sorted(settings.members)),
+            tuple(Followed(number, each.is_whole, each.lag) for number, each in sorted(following.items())),
             int((kernel.waiting() != 0).sum()),
-            [StateCount(PROTOCOLS.get(of, str(of)), state.name, count) for (of, state), count in counts],
+            tuple(StateCount(PROTOCOLS.get(of, str(of)), state.name, count) for (of, state), count in counts),
             kernel.counters(), member.held_to.generation, member.held_to.closed,
         )  # fmt: skip
-
-    @classmethod
-    def read(cls, document: Any) -> Status:
-        """Read what `asdict` made. Raises KeyError, TypeError or ValueError for anything else."""
-        whole = {**document, "followed": [Followed(**each) for each in document["followed"]]}
-        return cls(**{**whole, "states": [StateCount(**each) for each in document["states"]]})
 
 
 def ask(where: str) -> Status:
@@ -113,10 +109,10 @@ def ask(where: str) -> Status:
     connection = HTTPConnection(address, port, timeout=_PATIENCE_S)
     try:
         connection.request("GET", "/status")
-        return Status.read(json.loads(connection.getresponse().read(_MOST_BYTES)))
+        return codec.decode(Status, json.loads(connection.getresponse().read(_MOST_BYTES)))
     except (OSError, HTTPException) as error:
         raise Unreachable(f"{where}: {error}") from None
-    except (KeyError, TypeError, ValueError):
+    except (BadInput, ValueError, RecursionError):
         raise Unreachable(f"{where}: what answers is no member of a firewall cluster") from None
     finally:
         connection.close()

@@ -17,12 +17,12 @@ from orchestrator.statesync.status import Followed, StateCount, Status, StatusSe
 
 HOST = "127.0.0.1"
 FIRST = Status(
-    1, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=[2], followed=[Followed(2, True, 0)],
-    held=3, states=[StateCount("tcp", "ESTABLISHED", 1200), StateCount("udp", "ONE_WAY", 4)], counters={},
+    1, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=(2,), followed=(Followed(2, True, 0),),
+    held=3, states=(StateCount("tcp", "ESTABLISHED", 1200), StateCount("udp", "ONE_WAY", 4)), counters={},
 )  # fmt: skip
 SECOND = replace(
-    FIRST, member=2, followers=[1], followed=[Followed(1, True, 0)], held=0,
-    states=[StateCount("tcp", "ESTABLISHED", 1198)],
+    FIRST, member=2, followers=(1,), followed=(Followed(1, True, 0),), held=0,
+    states=(StateCount("tcp", "ESTABLISHED", 1198),),
 )  # fmt: skip
 
 

@@ -22,11 +22,11 @@ NUMBERS = (1, 2, 3)
 
 def well(number: int) -> Status:
     """A member that serves, follows the two others and has all their messages."""
-    others = [each for each in NUMBERS if each != number]
-    states = [StateCount("tcp", "ESTABLISHED", 1200 + number), StateCount("tcp", "SYN_SENT", 7)]
+    others = tuple(each for each in NUMBERS if each != number)
+    states = (StateCount("tcp", "ESTABLISHED", 1200 + number), StateCount("tcp", "SYN_SENT", 7))
     return Status(
         number, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=others,
-        followed=[Followed(each, is_whole=True, lag=0) for each in others], held=0, states=states, counters={},
+        followed=tuple(Followed(each, is_whole=True, lag=0) for each in others), held=0, states=states, counters={},
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_a_member_that_lags_holds_or_is_silent_is_seen_without_a_reload(
     """The command line says the same, and ends with 1."""
     expect(cluster.get_by_role("status")).to_have_text("3 of 3 members well")
     look.page.evaluate("window.stays = true")
-    members.says[2] = replace(well(2), followed=[Followed(1, is_whole=True, lag=41), Followed(3, is_whole=True, lag=0)])
+    members.says[2] = replace(well(2), followed=(Followed(1, is_whole=True, lag=41), Followed(3, is_whole=True, lag=0)))
     members.says[1] = replace(well(1), held=512)
     expect(row(cluster, "fw2")).to_contain_text("serves, messages missing")
     expect(row(cluster, "fw2")).to_contain_text("41 of member 1")

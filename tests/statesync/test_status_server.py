@@ -5,17 +5,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 
 import pytest
 from patience import PATIENCE_S
 
+from orchestrator.errors import Unreachable
 from orchestrator.lab.ports import free_port
 from orchestrator.statesync import status
 from orchestrator.statesync.status import MOST_OPEN, Status, StatusServer, ask
 
 HOST = "127.0.0.1"
 WELL = Status(
-    1, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=[], followed=[], held=0, states=[],
+    1, "full", "dirty", "synchronous", serves=True, is_whole=True, followers=(), followed=(), held=0, states=(),
     counters={},
 )  # fmt: skip
 
@@ -60,5 +62,34 @@ def test_a_connection_that_says_nothing_ends(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with socket.create_connection((HOST, port), PATIENCE_S) as silent:
             assert is_ended(silent)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"member": "\x1b[2J"}, {"held": None}, {"followed": [{"member": 2, "is_whole": True, "lag": "many"}]},
+        {"states": [["tcp", "ESTABLISHED", 1]]}, {"followers": {"2": 2}},
+    ],
+)  # fmt: skip
+def test_what_is_no_status_is_not_shown(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object]) -> None:
+    """A firewall that was taken over may answer anything; who looks at all members sees the others on."""
+    monkeypatch.setattr(status, "asdict", lambda each: {**asdict(each), **wrong})
+    port = free_port()
+    server = StatusServer(HOST, port, lambda: WELL)
+    try:
+        with pytest.raises(Unreachable, match="no member of a firewall cluster"):
+            ask(f"{HOST}:{port}")
+    finally:
+        server.close()
+
+
+def test_a_newer_member_may_say_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "asdict", lambda each: {**asdict(each), "more": 1})
+    port = free_port()
+    server = StatusServer(HOST, port, lambda: WELL)
+    try:
+        assert ask(f"{HOST}:{port}") == WELL
     finally:
         server.close()
