@@ -55,6 +55,7 @@ class Oversight:
     ] = None
 
 
+_FOR_OTHERS = 0o077
 _LOOK_S = 0.25
 """So often the file of lists is looked at."""
 _DRAIN_S, _QUIET_S = 5.0, 0.2
@@ -348,6 +349,8 @@ def _choice(kind: type[Choice], text: str, place: str) -> Choice:
 
 def _key(path: Path) -> bytes:
     try:
+        if path.stat().st_mode & _FOR_OTHERS:
+            raise BadInput(f"others may read {path}, and who has it is a member: chmod 600", place="--key-file")
         return bytes.fromhex(path.read_text().strip())
     except OSError as error:
         raise Missing(f"{path}: {error.strerror}") from None

@@ -154,6 +154,7 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     prefixes = [prefix for tenant in lab.spec.tenants for prefix in tenant.prefixes]
     tenants = [str(prefix) for prefix in prefixes if prefix.family is Family.IPV4]
     key = lab.layout.run_dir / "cluster.key"
+    key.touch(mode=0o600)
     key.write_text(secrets.token_hex(16))
     for each in members:
         each.forwarder.create(lab.layout.ovs_namespace, *tenants)

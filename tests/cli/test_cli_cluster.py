@@ -1,4 +1,4 @@
-"""`aclflow firewall cluster`: members, what each owns, lag, packets held, connections by state."""
+"""Clusters on the command line: members, what each owns, lag, packets held, connections by state; the key's file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from cli.tenantlists import Run
@@ -75,3 +76,15 @@ def test_what_each_member_owns_is_the_services_to_say(run: Run, service: Served,
     assert [found[place]["buckets"] for place in members] == [256, 0]
     missing = run("firewall", "cluster", *members, "--spread", "nowhere")
     assert (missing.code, "nowhere" in missing.err) == (1, True)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_a_key_that_others_may_read_is_no_key(run: Run, tmp_path: Path, mode: int) -> None:
+    key = tmp_path / "key"
+    key.write_text("00" * 16)
+    key.chmod(mode)
+    member = ("--self", "1", "--member", "1=10.9.0.1", "--interface", "c", "--messages", "x", "--key-file", str(key))
+    told = run("statesync", "run", *member)
+    assert told.code != 0
+    assert "others may read" in told.err
+    assert "chmod 600" in told.err

@@ -15,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,6 +25,7 @@ from compiled_filter import counted_under
 from deployment.test_units import settings_of
 from enforce.contract_filters import DNS, MEDDLINGS, POLICIES, Meddling, corner_packets, in_force
 from served import ServiceProcess
+from system.unitrights import UNITS, USER, is_readable_by_others, with_rights_of
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
@@ -50,17 +50,7 @@ DRIVERS = ("nftables", "iptables-legacy", "iptables-nft")
 PATIENCE_S = 60.0
 
 
-UNITS = Path(__file__).resolve().parents[2] / "packaging/systemd"
-USER = "64731"
-"""A user that nobody else is: of its unit's, which tests have no need to make."""
 LOCK = "/run/xtables.lock"
-
-
-@cache
-def is_readable_by_others() -> bool:
-    """Whether a user without rights can run this checkout; where none can, agents run as root."""
-    words = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", sys.executable, "-c", "import orchestrator"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def as_unit(name: str, state: Path) -> list[str]:
@@ -72,20 +62,16 @@ def as_unit(name: str, state: Path) -> list[str]:
     if not is_readable_by_others():
         return []
     said = settings_of(UNITS / f"{name}.service")
-    assert said["User"] == [name]
-    rights = [f"+{each.lower().removeprefix('cap_')}" for each in said["AmbientCapabilities"][0].split()]
     state.mkdir(mode=0o700, exist_ok=True)
     lock = state.parent / "xtables.lock"
     lock.touch()
     for path in (state, *state.iterdir(), lock):
         os.chown(path, int(USER), int(USER))
     Path(LOCK).touch()
-    listed = ",".join(["-all", *rights])
     before = [shlex.split(line.replace("$$", "$").replace(name, USER))[-1] for line in said["ExecStartPre"]]
     return [
         "unshare", "--mount", "sh", "-c", "; ".join([f"mount --bind {lock} {LOCK}", *before, 'exec "$@"']), "sh",
-        "setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs", "--bounding-set", listed,
-        "--inh-caps", listed, "--ambient-caps", listed,
+        *with_rights_of(name),
     ]  # fmt: skip
 
 

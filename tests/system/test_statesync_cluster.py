@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import struct
 import subprocess
 import sys
-import time
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -29,24 +31,25 @@ from system.sharing_ground import (
     states,
     talks,
 )
+from system.unitrights import USER, is_readable_by_others, with_rights_of
 
 from orchestrator.bench.state_sync.programs import SECRET, Cluster
 from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER, SERVER4, World
 from orchestrator.lab.processes import wait_until
-from orchestrator.statesync.kernel import Replicator
-from orchestrator.statesync.messages import Message, MessageKind, Word
-from orchestrator.statesync.states import Confirmation, Context, Level, State
 from orchestrator.statesync import sessions
 from orchestrator.statesync.door import MOST_OF_AN_ADDRESS
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.messages import Message, MessageKind, Word
+from orchestrator.statesync.sessions import NONCE_BYTES
+from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
-from orchestrator.statesync.sessions import NONCE_BYTES
 EVERY_FRAME = 3
 METRICS_PORT = 9381
+MEMBERS_PORT = 3781
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
 
 
-MEMBERS_PORT = 3781
 @pytest.mark.parametrize(("level", "context", "confirmation"), COMBINATIONS, ids=lambda each: each.name.lower())
 def test_every_combination_shares_what_its_level_says(
     cluster: Cluster, ends: Ends, level: Level, context: Context, confirmation: Confirmation
@@ -382,9 +385,6 @@ def test_a_member_with_another_key_is_no_member(cluster: Cluster, ends: Ends) ->
     cluster.wait_whole()
 
 
-def test_a_member_that_lies_costs_only_those_who_come_to_it(
-    cluster: Cluster, ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
 def test_strangers_at_a_members_port_are_few_and_keep_no_member_out(cluster: Cluster, ends: Ends) -> None:
     """They have a member's address and not its key, and say nothing, or a nonce."""
     world, before = cluster.world, threading.active_count()
@@ -405,6 +405,9 @@ def test_strangers_at_a_members_port_are_few_and_keep_no_member_out(cluster: Clu
     cluster.wait_whole()
 
 
+def test_a_member_that_lies_costs_only_those_who_come_to_it(
+    cluster: Cluster, ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It confirms and does not store."""
     stores = "	struct connection *known = NULL, value = {};\n	__u32 was_open"
     liar = built(tmp_path, stores, f"	return true;\n{stores}")
@@ -448,11 +451,25 @@ def _syn(number: int) -> bytes:
     return head + struct.pack(">HHIIBBHHH", 1024, PORT, number, 0, 0x50, 2, 1000, 1, 0)
 
 
-def test_members_on_the_command_line(tmp_path: Path) -> None:
-    """Two processes find each other; one is shown, and shares otherwise from then on."""
-    key = tmp_path / "key"
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may read."""
+    with TemporaryDirectory(dir="/var/tmp") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
+
+
+def test_members_on_the_command_line(open_folder: Path) -> None:
+    """Two processes find each other; one is shown, and shares otherwise from then on.
+
+    They have the rights of their unit and no others.
+    """
+    rights = with_rights_of("aclflow-statesync") if is_readable_by_others() else []
+    key = open_folder / "key"
+    key.touch(mode=0o600)
     key.write_text(SECRET.hex())
-    lists = tmp_path / "lists.json"
+    os.chown(key, int(USER), int(USER))
+    lists = open_folder / "lists.json"
     tenant = {"prefixes": [SERVER4], "acl": {"rules": [], "ingress_default": "permit"}}
     lists.write_text(json.dumps({"generation": 1, "tenants": [tenant]}))
     with World(2, "sstest2-") as world, ExitStack() as stack:
@@ -460,7 +477,7 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
         others = ["--interface=c", "--interface=s", "--messages=x", f"--key-file={key}", f"--lists={lists}"]
         for each in world.members:
             place = f"--metrics={world.address(each)}:{METRICS_PORT}"
-            command = [*ACLFLOW, "run", f"--self={each}", *members, *others, place]
+            command = [*rights, *ACLFLOW, "run", f"--self={each}", *members, *others, place]
             process = world.inside(each, lambda command=command: subprocess.Popen(command))
             stack.callback(lambda process=process: (process.terminate(), process.wait()))
 
@@ -488,7 +505,7 @@ def test_members_on_the_command_line(tmp_path: Path) -> None:
             found = shown()
             _look_from_elsewhere(world)
             lists.write_text("{")  # refused, and changes nothing
-            fresh = tmp_path / "fresh"
+            fresh = open_folder / "fresh"
             fresh.write_text(json.dumps({"generation": 2, "tenants": []}))
             assert talks(*ends.connect())
             fresh.rename(lists)
