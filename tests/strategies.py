@@ -11,9 +11,11 @@ that holds for these holds for all packets. It knows nothing of boxes, and so ca
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -40,6 +42,8 @@ from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import possible
 from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
+
+Value = TypeVar("Value")
 
 FAR_POOL = tuple(
     map(
@@ -76,13 +80,24 @@ PORT_POOL = (
 FLAG_POOL = (FlagMatch(0x02, 0x12), FlagMatch(0x10, 0x10), FlagMatch(0x00, 0x04), FlagMatch(0x01, 0x3F))
 
 
+@functools.lru_cache(maxsize=None, typed=True)
+def _one_of(*values: Value) -> SearchStrategy[Value]:
+    """One of some values. Made once: a strategy is checked when it is drawn from first, longer than a draw takes."""
+    return st.sampled_from(values)
+
+
 def prefixes(pool: Sequence[Prefix] = FAR_POOL) -> SearchStrategy[Prefix]:
     """One prefix of a pool."""
-    return st.sampled_from(pool)
+    return _one_of(*pool)
 
 
 def addresses(pool: Sequence[Prefix] = FAR_POOL, groups: Sequence[str] = ()) -> SearchStrategy[Addresses]:
     """One side of a rule: any, one prefix, several, at times a group."""
+    return _addresses(tuple(pool), tuple(groups))
+
+
+@functools.cache
+def _addresses(pool: tuple[Prefix, ...], groups: tuple[str, ...]) -> SearchStrategy[Addresses]:
     several = st.lists(prefixes(pool), min_size=2, max_size=4, unique=True).map(lambda found: Addresses(tuple(found)))
     choices = [st.just(ANY), prefixes(pool).map(lambda prefix: Addresses((prefix,))), several, several]
     if groups:
@@ -91,12 +106,18 @@ def addresses(pool: Sequence[Prefix] = FAR_POOL, groups: Sequence[str] = ()) -> 
     return st.one_of(choices)
 
 
+@functools.cache
 def port_lists() -> SearchStrategy[tuple[PortRange, ...]]:
     return st.one_of(
         st.just(EVERY_PORT),
         st.sampled_from(PORT_POOL).map(lambda ports: (ports,)),
         st.lists(st.sampled_from(PORT_POOL), min_size=1, max_size=3).map(tuple),
     )
+
+
+@functools.cache
+def _both_ports() -> SearchStrategy[tuple[tuple[PortRange, ...], tuple[PortRange, ...]]]:
+    return st.tuples(port_lists(), port_lists())
 
 
 @st.composite
@@ -111,17 +132,17 @@ def rules(
     """One valid rule, on its own side about addresses of `own`. It can match something unless its groups are empty.
 
     Some of a list's rules log, by their names."""
-    chosen = draw(st.sampled_from(list(Direction))) if direction is None else direction
+    chosen = draw(_one_of(*Direction)) if direction is None else direction
     ours, theirs = draw(addresses(own, groups)), draw(addresses(far, groups))
-    protocol = draw(st.sampled_from((None, TCP, TCP, UDP, ICMP, ICMPV6, SCTP, 47, 44)))
-    ports = draw(st.tuples(port_lists(), port_lists())) if protocol in WITH_PORTS else (EVERY_PORT, EVERY_PORT)
-    icmp_type = draw(st.sampled_from((None, 0, 3, 8, 128))) if protocol in (ICMP, ICMPV6) else None
-    icmp_code = draw(st.sampled_from((None, 0, 4))) if icmp_type is not None else None
-    flags = draw(st.sampled_from((None, None, None, "established", *FLAG_POOL))) if protocol == TCP else None
+    protocol = draw(_one_of(None, TCP, TCP, UDP, ICMP, ICMPV6, SCTP, 47, 44))
+    ports = draw(_both_ports()) if protocol in WITH_PORTS else (EVERY_PORT, EVERY_PORT)
+    icmp_type = draw(_one_of(None, 0, 3, 8, 128)) if protocol in (ICMP, ICMPV6) else None
+    icmp_code = draw(_one_of(None, 0, 4)) if icmp_type is not None else None
+    flags = draw(_one_of(None, None, None, "established", *FLAG_POOL)) if protocol == TCP else None
     plain = ports == (EVERY_PORT, EVERY_PORT) and icmp_type is None and flags is None
     rule = Rule(
         id=RuleId(name),
-        action=draw(st.sampled_from(list(Action))),
+        action=draw(_one_of(*Action)),
         direction=chosen,
         protocol=protocol,
         source=theirs if chosen is Direction.INGRESS else ours,
@@ -132,7 +153,7 @@ def rules(
         icmp_code=icmp_code,
         established=flags == "established",
         tcp_flags=flags if isinstance(flags, FlagMatch) else None,
-        fragments=plain and draw(st.sampled_from((False, False, False, True))),
+        fragments=plain and draw(_one_of(False, False, False, True)),
         log=name.endswith(("1", "4")),
     )
     return _of_one_version(rule)
@@ -152,6 +173,7 @@ def _of_one_version(rule: Rule) -> Rule:
     return next(choice for choice in choices if families(choice, {}))
 
 
+@functools.cache
 def address_groups() -> SearchStrategy[dict[str, AddressGroup]]:
     """Two groups, `ours` (own addresses) and `theirs` (far ones), either of which may be empty."""
 
@@ -160,6 +182,9 @@ def address_groups() -> SearchStrategy[dict[str, AddressGroup]]:
         return members.map(lambda found: AddressGroup(GroupName(name), tuple(found)))
 
     return st.fixed_dictionaries({"ours": group("ours", OWN_POOL), "theirs": group("theirs", FAR_POOL)})
+
+
+_rule = functools.cache(rules)
 
 
 @st.composite
@@ -177,7 +202,7 @@ def acls(
     stateless."""
     groups = draw(address_groups()) if with_groups else {}
     kept = [
-        draw(_listed_rule(f"r{index}", own, far, with_groups))
+        draw(_listed_rule(f"r{index}", tuple(own), tuple(far), with_groups))
         for index in range(draw(st.integers(min_rules, max_rules)))
     ]
     if marked:
@@ -185,18 +210,19 @@ def acls(
     return Acl(
         rules=tuple(kept),
         groups=groups,
-        ingress_default=draw(st.sampled_from((Action.DENY, Action.DENY, Action.PERMIT))),
-        egress_default=draw(st.sampled_from((Action.PERMIT, Action.PERMIT, Action.DENY))),
+        ingress_default=draw(_one_of(Action.DENY, Action.DENY, Action.PERMIT)),
+        egress_default=draw(_one_of(Action.PERMIT, Action.PERMIT, Action.DENY)),
     )
 
 
+@functools.cache
 @st.composite
 def _listed_rule(draw: DrawFn, name: str, own: Sequence[Prefix], far: Sequence[Prefix], with_groups: bool) -> Rule:
     """A rule of a list with the groups `ours` and `theirs`, each on its own side only."""
-    direction = draw(st.sampled_from(list(Direction)))
-    rule = draw(rules(name, direction, own, far))
+    direction = draw(_one_of(*Direction))
+    rule = draw(_rule(name, direction, own, far))
     if with_groups and draw(st.integers(0, 4)) == 0:
-        group = draw(st.sampled_from(("ours", "theirs")))
+        group = draw(_one_of("ours", "theirs"))
         on_source = (group == "ours") is (direction is Direction.EGRESS)
         rule = replace_side(rule, "source" if on_source else "destination", Addresses((), (group,)))
     return rule
@@ -207,6 +233,20 @@ def replace_side(rule: Rule, side: str, value: Addresses) -> Rule:
     return replace(rule, source=value) if side == "source" else replace(rule, destination=value)
 
 
+_tenants_list = functools.cache(acls)
+_EVERYBODY = OWN_POOL + FAR_POOL
+_FAR_OF_TENANTS = FAR_POOL + OWN_POOL[:1]
+
+
+@functools.cache
+def _places(index: int) -> tuple[tuple[Prefix, Prefix], tuple[Prefix, ...], tuple[Prefix, Prefix]]:
+    """What a tenant owns, the pool of its own addresses, and those of its endpoint."""
+    owned = (Prefix.parse(f"172.{16 + index}.0.0/16"), Prefix.parse(f"2001:db8:{10 + index:x}::/48"))
+    inside = tuple(_moved(prefix, owned) for prefix in OWN_POOL)
+    ends = (Prefix.parse(f"172.{16 + index}.1.1/32"), Prefix.parse(f"2001:db8:{10 + index:x}:1::1/128"))
+    return owned, inside, ends
+
+
 @st.composite
 def policies(draw: DrawFn, max_tenants: int = 2, max_rules: int = 5, with_operator: bool = True) -> Policy:
     """A policy of 1 to `max_tenants` tenants with prefixes of both versions, numbered rules and one endpoint each.
@@ -214,28 +254,26 @@ def policies(draw: DrawFn, max_tenants: int = 2, max_rules: int = 5, with_operat
     Tenant i is `tenant<i>`, number i + 1, its endpoint's port `t<i>p0`. At most 6 tenants."""
     tenants, endpoints = [], []
     for index in range(draw(st.integers(1, max_tenants))):
-        owned = (Prefix.parse(f"172.{16 + index}.0.0/16"), Prefix.parse(f"2001:db8:{10 + index:x}::/48"))
-        inside = tuple(_moved(prefix, owned) for prefix in OWN_POOL)
-        acl = draw(acls(max_rules, own=inside, far=FAR_POOL + OWN_POOL[:1], with_groups=index == 0))
+        owned, inside, ends = _places(index)
+        acl = draw(_tenants_list(max_rules, own=inside, far=_FAR_OF_TENANTS, with_groups=index == 0))
         name = TenantId(f"tenant{index}")
         numbers: dict[str, int] = {rule.id: 100 * (index + 1) + position for position, rule in enumerate(acl.rules)}
         tenants.append(Tenant(name, index + 1, owned, acl, numbers))
-        ends = (Prefix.parse(f"172.{16 + index}.1.1/32"), Prefix.parse(f"2001:db8:{10 + index:x}:1::1/128"))
         endpoints.append(Endpoint(f"endpoint{index}", name, f"t{index}p0", 0x020000000000 + index + 1, ends))
     operator = draw(_operator_rules()) if with_operator else ()
     return Policy(
         tenants=tuple(tenants),
         operator=operator,
         operator_numbers={rule.id: 900 + position for position, rule in enumerate(operator)},
-        return_traffic=draw(st.sampled_from([each for each in ReturnTraffic if each is not ReturnTraffic.TRACKED])),
+        return_traffic=draw(_one_of(*(each for each in ReturnTraffic if each is not ReturnTraffic.TRACKED))),
         endpoints=tuple(endpoints),
     )
 
 
+@functools.cache
 @st.composite
 def _operator_rules(draw: DrawFn) -> tuple[Rule, ...]:
-    everybody = OWN_POOL + FAR_POOL
-    return tuple(draw(rules(f"op{index}", None, everybody, everybody)) for index in range(draw(st.integers(0, 2))))
+    return tuple(draw(_rule(f"op{index}", None, _EVERYBODY, _EVERYBODY)) for index in range(draw(st.integers(0, 2))))
 
 
 def _moved(prefix: Prefix, owned: tuple[Prefix, Prefix]) -> Prefix:
@@ -244,6 +282,7 @@ def _moved(prefix: Prefix, owned: tuple[Prefix, Prefix]) -> Prefix:
     return Prefix(prefix.family, prefix.network - old.network + new.network, prefix.length)
 
 
+@functools.cache
 def packets() -> SearchStrategy[Packet]:
     """A possible packet with fields near those of the pools: for single draws; prefer `corner_packets_of`."""
 
