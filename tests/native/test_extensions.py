@@ -19,8 +19,9 @@ SANITIZED = (
     "tests/classify/test_search_law.py", "tests/classify/test_timeline.py", "tests/edge/test_lines.py",
     "tests/edge/test_sampling.py",
     "tests/enforce/test_openflow_bulk.py", "tests/enforce/test_openflow_differential.py",
-    "tests/formats/test_native.py", "tests/laws/test_findings_cover.py", "tests/laws/test_levels_law.py",
-    "tests/laws/test_levels_update.py", "tests/laws/test_list_edits.py", "tests/compile/test_equivalence.py",
+    "tests/enforce/test_queue_netlink.py", "tests/formats/test_native.py", "tests/formats/test_native_bulk.py",
+    "tests/laws/test_findings_cover.py", "tests/laws/test_levels_law.py", "tests/laws/test_levels_update.py",
+    "tests/laws/test_list_edits.py", "tests/compile/test_equivalence.py",
 )  # fmt: skip
 """Tests that call every function of every extension, on the laws' examples."""
 
@@ -37,6 +38,19 @@ def test_an_extension_is_hardened(extension: Path) -> None:
 
 def read_elf(option: str, path: Path) -> str:
     return subprocess.run(["readelf", option, path], capture_output=True, text=True, check=True).stdout
+
+
+LOADED = """
+import pytest, sys
+pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *sys.argv[1:]])
+print(*(module.__file__ for module in [*sys.modules.values()] if getattr(module, "__file__", None)), sep="\\n")
+"""
+
+
+def test_each_extension_is_among_those_that_sanitizers_see() -> None:
+    words = [sys.executable, "-c", LOADED, *SANITIZED]
+    loaded = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {str(each) for each in EXTENSIONS} <= set(loaded)
 
 
 @pytest.mark.long
