@@ -128,6 +128,9 @@ POLICIES = {
     "without operator": policy(operator=()),
     "empty lists": policy((), ()),
     "without a tenant": Policy(policy().tenants[:1], (DNS,), {"dns": 1}),
+    "single addresses": Policy(
+        (replace(policy().tenants[0], prefixes=_owned("198.51.100.10", "2001:db8:100::10")), policy().tenants[1])
+    ),
     "no tenants": Policy(),
     "messages about path MTU": replace(policy(), return_traffic=ReturnTraffic.PATH_MTU, path_mtu_rate=5),
 }

@@ -10,7 +10,7 @@ from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.words import ICMP_NAME, IP
+from orchestrator.compile.nftables.words import ICMP_NAME, IP, owned
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Action
@@ -112,14 +112,14 @@ class ListTable:
         None where one tenant owns every address.
         """
         source = f"{IP[self.family]} saddr"
-        owned = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
-        if any(not prefix.length for prefix in owned):
+        every = [prefix for each in self.tenants for prefix in each.prefixes if prefix.family is self.family]
+        if any(not prefix.length for prefix in every):
             return []
         return [f'iifname "{OUTSIDE}" {source} @ours drop', f'iifname "{INSIDE}" {source} != @ours drop']
 
     def prefixes(self, each: FilterList) -> list[str]:
         """A list's prefixes of this IP version."""
-        return [str(prefix) for prefix in each.prefixes if prefix.family is self.family]
+        return [owned(prefix) for prefix in each.prefixes if prefix.family is self.family]
 
 
 def world_name(name: str, world: World) -> str:

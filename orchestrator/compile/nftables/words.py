@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables.space import Axis, Shape
-from orchestrator.policy.addresses import Family, format_address
+from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.ports import HIGHEST_PORT
 
 IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
@@ -44,6 +44,11 @@ def interval(axis: Axis, family: Family, low: int, high: int) -> str:
     else:
         ends = str(low), str(high)
     return ends[0] if low == high else "-".join(ends)
+
+
+def owned(prefix: Prefix) -> str:
+    """A prefix as nft lists it: one address without its length."""
+    return str(prefix).removesuffix(f"/{prefix.family.bits}")
 
 
 def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | None:
