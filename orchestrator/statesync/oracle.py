@@ -126,6 +126,8 @@ def _closing(known: Connection, kind: Kind, sender: bool) -> State | None:
     """The state after a packet once an end has sent a FIN; None: not expected."""
     if kind is Kind.RST:
         return State.CLOSED
+    if known.state is not State.TIME_WAIT and kind is (Kind.SYN if sender == known.opener else Kind.SYN_ACK):
+        return known.state if kind is Kind.SYN else State.SYN_RECEIVED  # its ends begin anew
     if kind not in (Kind.ACK, Kind.FIN):
         return None
     from_closer = sender == known.closer

@@ -61,6 +61,19 @@ def test_nothing_is_picked_up_in_the_middle(kind: Kind, sender: bool) -> None:
     assert step(None, kind, sender, 0.0) is None
 
 
+def test_ends_begin_anew_where_one_of_them_has_closed() -> None:
+    """The SYN changes nothing, so nobody cuts a connection by it; the SYN-ACK that answers it says that both agree."""
+    anew = [(Kind.FIN, CLIENT), (Kind.SYN, CLIENT), (Kind.SYN_ACK, SERVER), (Kind.ACK, CLIENT)]
+    closing, begun = State.FIN_WAIT, [State.SYN_RECEIVED, State.ESTABLISHED]
+    assert play([*HANDSHAKE, *anew])[3:] == [closing, closing, *begun]
+    assert play([*HANDSHAKE, (Kind.FIN, SERVER), *anew])[3:] == [closing, State.LAST_ACK, State.LAST_ACK, *begun]
+    held_by_server = [(Kind.FIN, CLIENT), (Kind.SYN, CLIENT), (Kind.ACK, SERVER), (Kind.RST, CLIENT), *HANDSHAKE]
+    assert play([*HANDSHAKE, *held_by_server])[3:] == [
+        closing, closing, closing, State.CLOSED, State.SYN_SENT, *begun,
+    ]  # fmt: skip
+    assert play([*HANDSHAKE, (Kind.FIN, CLIENT), (Kind.SYN, SERVER), (Kind.SYN_ACK, CLIENT)])[4:] == [None, None]
+
+
 def test_pseudo_states_need_an_answer() -> None:
     udp = [(Kind.DATAGRAM, SERVER), (Kind.DATAGRAM, SERVER), (Kind.DATAGRAM, CLIENT), (Kind.DATAGRAM, SERVER)]
     assert play(udp) == [State.ONE_WAY, State.ONE_WAY, State.BOTH_WAYS, State.BOTH_WAYS]
@@ -88,12 +101,16 @@ def test_established_comes_of_a_whole_handshake(trace: list[tuple[Kind, bool]]) 
 
 
 @given(tcp_traces)
-def test_tcp_never_comes_to_pseudo_states_nor_back_from_closing(trace: list[tuple[Kind, bool]]) -> None:
+def test_tcp_never_comes_to_pseudo_states_and_back_from_closing_by_a_handshake_alone(
+    trace: list[tuple[Kind, bool]],
+) -> None:
     closing = False
-    for state in (each for each in play(trace) if each is not None):
+    for (kind, _), state in zip(trace, play(trace), strict=True):
         assert state not in (State.ONE_WAY, State.BOTH_WAYS, State.LISTEN)
-        assert not (closing and state in (State.SYN_RECEIVED, State.ESTABLISHED))
-        closing = (closing or state in (State.FIN_WAIT, State.CLOSED)) and state is not State.SYN_SENT
+        if closing and state in (State.SYN_SENT, State.SYN_RECEIVED, State.ESTABLISHED):
+            assert kind is (Kind.SYN if state is State.SYN_SENT else Kind.SYN_ACK)
+            closing = False
+        closing = closing or state in (State.FIN_WAIT, State.CLOSED)
 
 
 @given(tcp_traces)

@@ -262,6 +262,9 @@ LINES: dict[str, list[tuple[Said, bool]]] = {
         (_tcp(LEFT, 1004, SYN), True), (_tcp(RIGHT, 1004, SYN), False)],
     "data before the SYN+ACK": [(_tcp(LEFT, 1005, SYN), True), (_tcp(RIGHT, 1005, ACK | PSH), True)],
     "a new SYN after a reset": [*_opened(1006), (_tcp(RIGHT, 1006, RST | ACK), True), (_tcp(LEFT, 1006, SYN), True)],
+    "a SYN of the opener after one FIN alone": [
+        *_opened(1013), (_tcp(LEFT, 1013, FIN | ACK), True), (_tcp(LEFT, 1013, SYN), True),
+        (_tcp(RIGHT, 1013, SYN | ACK), True), (_tcp(LEFT, 1013, ACK), True)],
     "flags that no stack sends together": [(_tcp(LEFT, 1007, SYN | FIN), False), (_tcp(LEFT, 1007, 0), False)],
     "nothing in the middle": [(_tcp(LEFT, 1008, ACK), False), (_tcp(RIGHT, 1009, SYN | ACK), False),
                               (_tcp(RIGHT, 1008, ACK), False)],

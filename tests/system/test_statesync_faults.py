@@ -147,14 +147,19 @@ def _forget(cluster: Cluster, number: int) -> None:
         kernel.forget(entry.key.pack())
 
 
+@pytest.mark.parametrize("known", [State.ESTABLISHED, State.FIN_WAIT], ids=lambda each: each.name.lower())
 @pytest.mark.parametrize("level", [Level.ESTABLISHED, Level.FULL], ids=lambda each: each.name.lower())
 def test_ends_that_begin_anew_where_their_end_was_missed_cost_no_connection(
-    cluster: Cluster, world: World, ends: Ends, level: Level
+    cluster: Cluster, world: World, ends: Ends, level: Level, known: State
 ) -> None:
     """Member 1 has not heard of the reset, and lets the new handshake pass as packets of the connection before."""
     cluster.change(level=level)
     port = random.Random(level).randrange(30_000, 32_000)
     near, far = ends.connect(port=port)
+    if known is State.FIN_WAIT:
+        near.shutdown(socket.SHUT_WR)
+        assert far.recv(1) == b""
+    wait_until(lambda: cluster.nodes[1].member.has_told_all, "the others are not told how it began", 5)
     world.via(2)
     restrict(world, "ip daddr 10.9.1.1 udp dport 3781 drop")
     try:
@@ -168,7 +173,7 @@ def test_ends_that_begin_anew_where_their_end_was_missed_cost_no_connection(
     finally:
         heal(world)
     time.sleep(2 * SILENT_S + 1.0)
-    assert states(cluster, 1) == [State.ESTABLISHED]
+    assert states(cluster, 1) == [known]
     world.via(1)
     pair = ends.connect(port=port)
     assert talks(*pair)

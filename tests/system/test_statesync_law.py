@@ -181,7 +181,6 @@ STRICTER = {
     "communityid_sctp.pcap": 74,  # SCTP
     "tunnels_gre-within-gre.pcap": 628,  # GRE
     "tcp_handshake-reorder.pcap": 7,  # the SYN+ACK was recorded before the SYN, and no ACK of the opener stands for it
-    "vlan-collisions.pcap": 1,  # the SYN+ACK of another VLAN's connection between the same ends, from the wrong end
 }
 """So many packets are dropped, and policies permit them."""
 

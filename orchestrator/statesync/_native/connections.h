@@ -8,6 +8,13 @@ inline bool is_open(__u8 state)
 	return state == ESTABLISHED || state == FIN_WAIT || state == LAST_ACK || state == BOTH_WAYS;
 }
 
+/* Whether the ends of a connection that one of them has closed may begin anew: the opener's SYN changes nothing yet, the
+ * SYN-ACK that answers it does. */
+inline bool begins_anew(__u8 kind, bool from_opener)
+{
+	return kind == (from_opener ? SYN : SYN_ACK);
+}
+
 /* The state after a packet; REFUSED: not expected. */
 inline __u8 next_state(__u8 state, __u8 kind, bool from_opener, bool from_closer)
 {
@@ -35,10 +42,14 @@ inline __u8 next_state(__u8 state, __u8 kind, bool from_opener, bool from_closer
 			return FIN_WAIT;
 		return kind == ACK || kind == (from_opener ? SYN : SYN_ACK) ? ESTABLISHED : REFUSED;
 	case FIN_WAIT:
+		if (begins_anew(kind, from_opener))
+			return kind == SYN ? FIN_WAIT : SYN_RECEIVED;
 		if (kind == FIN)
 			return from_closer ? FIN_WAIT : LAST_ACK;
 		return kind == ACK ? FIN_WAIT : REFUSED;
 	case LAST_ACK:
+		if (begins_anew(kind, from_opener))
+			return kind == SYN ? LAST_ACK : SYN_RECEIVED;
 		if (kind == ACK)
 			return from_closer ? TIME_WAIT : LAST_ACK;
 		return kind == FIN ? LAST_ACK : REFUSED;

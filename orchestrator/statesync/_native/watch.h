@@ -43,7 +43,7 @@ inline __u64 changed_word(const struct packet *packet, __u64 word, __u8 after, b
 {
 	__u32 version = VERSION_OF(word) + 1, fresh = (now + settings->clock) >> 20;
 
-	if ((is_new && !word) || ((is_new || after == STATE_OF(word)) && (__s32)(fresh - version) > 0))
+	if ((is_new && !word) || ((is_new || packet->kind == SYN_ACK) && (__s32)(fresh - version) > 0))
 		version = fresh;
 	if (is_new) {
 		word = packet->sender ? OPENER : 0;
