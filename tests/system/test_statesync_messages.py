@@ -41,12 +41,17 @@ ESTABLISHED = Word(State.ESTABLISHED, version=5)
 HEARING = replace(ALONE, level=Level.FULL, members=frozenset({2, 3}), waited=frozenset({2, 3}))
 
 
-@pytest.fixture
-def hearing(bench: Bench) -> Iterator[Bench]:
+def hear_others(bench: Bench) -> None:
+    """Make it a member that believes two others, from their message 101 on."""
     bench.kernel.configure(HEARING)
     bench.kernel.forget_all()
     for sender in (2, 3):
         bench.kernel.set_stream(sender, 0, Stream(True, 100, 100))
+
+
+@pytest.fixture
+def hearing(bench: Bench) -> Iterator[Bench]:
+    hear_others(bench)
     yield bench
     bench.kernel.configure(ALONE)
     for sender in (2, 3):
