@@ -32,6 +32,8 @@ structlog.configure(
 )
 
 
+_SLOWEST = 60
+"""How many files are named at the end."""
 _MEMORY, _ROOM_BYTES, _MINE = Path("/dev/shm"), 8 << 30, "aclflow-tests-"
 
 
@@ -62,12 +64,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seconds that each folder of tests took, setups and teardowns included."""
-    seconds: Counter[str] = Counter()
+    """Print the seconds that each folder and the slowest files took, setups and teardowns included."""
+    folders: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
-    if len(seconds) > 1:
-        terminalreporter.section("seconds by folder")
-        terminalreporter.line("  ".join(f"{folder} {spent:.0f}" for folder, spent in seconds.most_common()))
+                file = report.nodeid.partition("::")[0]
+                folders["/".join(file.split("/")[:2])] += report.duration
+                files[file] += report.duration
+    if len(folders) > 1:
+        for title, seconds, most in (("folder", folders, None), ("file, the slowest", files, _SLOWEST)):
+            terminalreporter.section(f"seconds by {title}")
+            terminalreporter.line("  ".join(f"{name} {spent:.0f}" for name, spent in seconds.most_common(most)))
