@@ -135,14 +135,17 @@ def channels(lab: Lab) -> Iterator[dict[str, Channel]]:
     address, port = lab.controller_address
     wanted = {int(host.datapath_id, 16): host.name for host in lab.spec.hosts}
     with wait_connected(lambda observer: Launcher(Listen(address, port), observer), wanted) as found:
-        yield {wanted[number]: channel for number, channel in found.items()}
+        yield {name: found[number] for number, name in wanted.items()}
 
 
 @contextmanager
 def wait_connected(
     listening: Callable[[SwitchObserver], Launcher], wanted: Collection[int]
 ) -> Iterator[Mapping[int, Channel]]:
-    """Connections to the switches of some datapath ids, once all are there. Raises Unreachable."""
+    """Connections to switches by datapath id, once those of some ids are there. Raises Unreachable.
+
+    One that connects anew has its new connection there.
+    """
     arrivals = _Arrivals()
     launcher = listening(arrivals)
     launcher.start()
@@ -150,7 +153,6 @@ def wait_connected(
         with arrivals.changed:
             if not arrivals.changed.wait_for(lambda: set(wanted) <= arrivals.channels.keys(), _PATIENCE_S):
                 raise Unreachable(f"the switches did not connect within {_PATIENCE_S:.0f} s")
-            found = {number: arrivals.channels[number] for number in wanted}
-        yield found
+        yield arrivals.channels
     finally:
         launcher.stop()

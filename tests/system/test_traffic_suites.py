@@ -16,6 +16,7 @@ from system.leftovers import leftovers
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.aclsizes import Sizes as AclSizes
 from orchestrator.bench.benchlab import PREFIX
+from orchestrator.bench.control_plane import restarts
 from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.fw_vnf.vnfsizes import Sizes as FwVnfSizes
 from orchestrator.bench.packet_log import suite as packet_log
@@ -68,7 +69,7 @@ def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
     sizes = PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, drift=drift, step_s=1)
     results = promotion.measure(sizes, quiet, layout)
     for name in ("requests", "rtt", "cpu"):
-        assert f"{name}_lifted_vs_not" in results.figures
+        assert {f"{name}_lifted_vs_not", f"{name}_lifted_vs_not_stateful"} <= results.figures.keys()
     lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))
     assert 0 < lifted <= 3 / LOAD.connections
     assert unlifted > 2 * lifted
@@ -80,6 +81,19 @@ def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
     assert results.figures.pop("loop_moves_an_hour").median == 0
     assert results.figures.pop("paper_loop_moves_an_hour").median == 0
     _positive(results)
+
+
+def test_a_switch_that_forgets_cuts_or_resumes_or_has_nothing_to_remember(layout: Layout) -> None:
+    results = Results("control-plane", {})
+    restarts.measure(results, 1, lambda _: None, layout)
+    found = {name: figure.median for name, figure in results.figures.items()}
+    for event in ("restart", "moved"):
+        kept = {way: (found[f"{event}_{way}_kept"], found[f"{event}_{way}_kept_answering"]) for way in restarts.WAYS}
+        assert kept == {"cut": (0, 0), "resume": (1, 0), "stateless": (1, 1)}
+        strays = {way: (found[f"{event}_{way}_strays"], found[f"{event}_{way}_strays_after"]) for way in restarts.WAYS}
+        assert strays == {"cut": (0, 0), "resume": (3, 0), "stateless": (3, 3)}
+        assert all(found[f"{event}_{way}_new_ms"] > 0 for way in restarts.WAYS)
+        assert f"{event}_cut_gap_ms" not in found
 
 
 def test_packet_log_measures_beside_both_floods(layout: Layout) -> None:

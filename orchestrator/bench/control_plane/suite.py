@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from orchestrator.bench.benchlab import ground
-from orchestrator.bench.control_plane import abuse, domain, overlay, rest, stateful, wire
+from orchestrator.bench.control_plane import abuse, domain, overlay, rest, restarts, stateful, wire
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.rulesets import synthetic
@@ -38,6 +38,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
         with ground(description(("host1", "host1"))) as lab:
             overlay.measure(lab, results, sizes, returns, progress)
     stateful.measure(results, sizes, progress)
+    restarts.measure(results, sizes.slow_rounds, progress)
     domain.measure(results, progress)
     abuse.measure(results, progress, quick=quick)
     measure_findings(results, rounds=sizes.slow_rounds, progress=progress)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,11 +19,14 @@ from orchestrator.enforce import gap
 from orchestrator.enforce.changing import FEW_ROWS, finish
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
+from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
+from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import Allocator, OpenVSwitch
+from orchestrator.lab.processes import Process
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 
@@ -58,12 +61,39 @@ class VnfAcl:
     One that `polls` uses a core whether there is traffic or not.
     """
 
-    def __init__(self, switch: OpenVSwitch, device: Switch, pid: int, *, polls: bool) -> None:
+    def __init__(
+        self, switch: OpenVSwitch, channels: Mapping[int, Channel], running: list[Process], *, polls: bool
+    ) -> None:
         self.polls = polls
         self.switch = switch
-        self._device = device
-        self._clock = ~pid << 3 | 2  # a process' CPU clock, as clock_getcpuclockid(3) makes it
+        self._channels = channels
+        self._running = running
         self._generation = 0
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Command the daemon that has connected. Raises Refused."""
+        self._channel = self._channels[_DATAPATH]
+        self._device = Switch(self._channel, uplink=LEFT)
+        self._clock = ~self._running[-1].pid << 3 | 2  # a process' CPU clock, as clock_getcpuclockid(3) makes it
+        if not self._device.claim(1):
+            raise Refused("the switch has another master")
+
+    def restart(self, program: Program) -> None:
+        """Kill the daemon, start another, and give it a program as soon as it has connected.
+
+        Raises Unreachable.
+        """
+        processes.kill(self._running.pop())
+        self._running.append(self.switch.start_switch())
+        processes.wait_until(lambda: self._channels[_DATAPATH] is not self._channel, "the switch does not connect")
+        self._take_over()
+        self.change(gap.correction(self._device.observe(), program, self._device.resolve), program)
+
+    def modify(self, row: str) -> None:
+        """Give a row that is there, in the words of `ovs-ofctl`, other actions; empty the cache."""
+        self.switch.ofctl("mod-flows", _BRIDGE, row, options=["--strict"])
+        self.forget()
 
     def load(self, program: Program) -> None:
         """Write this program anew, with an empty cache.
@@ -97,6 +127,10 @@ class VnfAcl:
         """Empty the switch's cache."""
         self.switch.forget()
 
+    def forget_connections(self) -> None:
+        """Forget the connections that it has tracked."""
+        self.switch.appctl("dpctl/flush-conntrack")
+
     def count_cached(self) -> int:
         """How many megaflows the cache holds."""
         return megaflows(self.switch.appctl("dpctl/show"))
@@ -114,13 +148,19 @@ class VnfAcl:
 
 @contextmanager
 def vnf_acl(
-    line: Line, ports: Ports, *, neighbours: Sequence[str] = (), allocator: Allocator = Allocator.JEMALLOC
+    line: Line,
+    ports: Ports,
+    *,
+    neighbours: Sequence[str] = (),
+    allocator: Allocator = Allocator.JEMALLOC,
+    tracks_prefixes: bool = False,
 ) -> Iterator[VnfAcl]:
     """Run a switch in the middle of a line, connected to us.
 
     One at a time. Raises Missing, Refused, Unreachable.
 
     `neighbours` are further ports that it has, with nobody behind: each is one more that the switch looks after.
+    `tracks_prefixes`: its tables are set up as those of a host's switch, for lists that ask about a first packet.
     """
     folder, logs = line.layout.run_dir / f"{line.name}-ovs", line.layout.logs / f"{line.name}-ovs"
     logs.mkdir()
@@ -133,11 +173,10 @@ def vnf_acl(
         if not allocator.used_by(running[-1].pid):
             raise Missing(f"the library {allocator.value} is not installed: apt-get install libjemalloc2")
         _build_bridge(switch, ports, neighbours)
+        if tracks_prefixes:
+            switch.vsctl(*(word for command in prefix_tracking(_BRIDGE, {}) for word in ("--", *command)))
         with wait_connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
-            device = Switch(channels[_DATAPATH], uplink=LEFT)
-            if not device.claim(1):
-                raise Refused("the switch has another master")
-            yield VnfAcl(switch, device, running[-1].pid, polls=ports is Ports.AF_XDP)
+            yield VnfAcl(switch, channels, running, polls=ports is Ports.AF_XDP)
     finally:
         processes.stop(running)
         line.route(True)

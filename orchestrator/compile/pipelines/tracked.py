@@ -86,6 +86,10 @@ class _Order:
     INVALID, HALF_KNOWN, UNKNOWN, REOPENED, REPLY, OPENS, AFRESH, MIDSTREAM, ASIDE, KNOWN = range(100, 0, -10)
 
 
+MIDSTREAM_PRIORITY = _Order.MIDSTREAM
+"""In `state`, the priority of the row that drops TCP of no known connection which is no SYN."""
+
+
 def zone_of(domain: str) -> int:
     """Return the zone where the switches of a domain's hosts remember connections.
 
