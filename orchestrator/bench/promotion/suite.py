@@ -32,6 +32,7 @@ from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.model import ReturnTraffic
 
 
 def measure_lifts(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
@@ -115,6 +116,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
             lifts(results, measure_lifts(vnf, most, sizes.lifts))
         measured = kept.row("drift", lambda: drift.measure(sizes.drift, place, bench.gauges.preload, bench.steps.next))
         drift.record(results, sizes.drift, measured)
+        _tracked(bench, place)
         _af_xdp(bench, place, results)
         _before_a_filter(bench, place, results)
     conclude(results, bench.values, most)
@@ -135,12 +137,23 @@ def expect_length(*, quick: bool) -> Expected:
 
 def _count_steps(sizes: Sizes) -> int:
     every, largest = _ways()
-    ways = len(every) * len(sizes.counts) + len(largest) + len(curves(AF_XDP))
+    ways = len(every) * len(sizes.counts) + len(largest) + len(curves(TRACKED)) + len(curves(AF_XDP))
     return sizes.rounds * ways + 1 + sizes.drift.rounds + flow_cache.steps(sizes.rounds)
 
 
 def _pair_planes(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
     return {(firewall, False): plain, (firewall, True): lifting}
+
+
+def _tracked(bench: _Bench, place: Layout) -> None:
+    """Measure the largest number of rules in a domain that tracks connections.
+
+    There a packet's connection is looked up before the lifted rows and before the list alike.
+    """
+    returns = ReturnTraffic.TRACKED
+    with serve_line(place, "tracked") as line, vnf_acl(line, Ports.SYSTEM, tracks_prefixes=True) as vnf:
+        plain, lifting = (SwitchPlane(line, vnf, lifted, returns) for lifted in ((), LIFTED))
+        bench.values.join(bench.rounds(_pair_planes(TRACKED, plain, lifting), ((), curves(TRACKED))))
 
 
 def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
@@ -212,6 +225,8 @@ _NOTES = (
     "(..._later) find nearly all of them there",
     "lift_one_rule_ms: from the decision to the barrier behind the switch's bundle and what is read back of it, with "
     "hoist, compiler and proof; the traffic's four rules in turn, each alone, after the list's first lift",
+    "..._stateful: the same list in a domain that tracks connections, lifted against unlifted: both look a packet's "
+    "connection up first, and forget all connections before each measurement",
 )
 
 
@@ -219,7 +234,7 @@ LIFTED = tuple(LiftedRule(TENANT, rule.id) for rule in TRAFFIC_RULES)
 """Every rule for the traffic, so that each tool's packets meet a lifted rule."""
 
 FIRST_MATCH = "iptables-legacy, first match"
-SYSTEM, AF_XDP = "VNF-ACL", "VNF-ACL on AF_XDP"
+SYSTEM, AF_XDP, TRACKED = "VNF-ACL", "VNF-ACL on AF_XDP", "VNF-ACL that tracks connections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +319,7 @@ def conclude(results: Results, values: Measured, most: int) -> None:
     _gains(results, values, most, Way(SYSTEM, kind=Kind.FEW_SOURCE_PORTS), "_few_source_ports")
     _gains(results, values, most, Way(SYSTEM, kind=Kind.NO_SOURCES), "_no_sources")
     _gains(results, values, most, Way(AF_XDP), "_af_xdp")
+    _gains(results, values, most, Way(TRACKED), "_stateful")
     for metric, name in ((Metric.REQUESTS, "requests"), (Metric.PACKETS, "packets"), (Metric.RTT, "rtt_known_flow")):
         pairs = values.of(str(many.with_lift()), most, metric), values.of(FIRST_MATCH, most, metric)
         results.figures[f"{name}_lifted_vs_iptables_first"] = Figure.of(ratios(*pairs), "ratio")
@@ -341,3 +357,8 @@ def _upcalls(results: Results, values: Measured, rules: int) -> None:
         name = f"upcalls_per_connection_{ending}_inside_neighbours_tenants"
         results.figures[name] = Figure.of(values.of(str(way), rules, Metric.UPCALLS), "1")
         results.figures[f"{name}_later"] = Figure.of(values.of(str(way), rules, Metric.LATER_UPCALLS), "1")
+    tracked = Way(TRACKED)
+    for ending, way in (("lifted", tracked.with_lift()), ("unlifted", tracked)):
+        upcalls = values.of(str(way), rules, Metric.UPCALLS)
+        if upcalls:
+            results.figures[f"upcalls_per_connection_{ending}_stateful"] = Figure.of(upcalls, "1")

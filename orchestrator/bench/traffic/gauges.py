@@ -10,7 +10,7 @@ import abc
 import enum
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.bench.traffic import filters, httperf, iperf, netcat
@@ -22,6 +22,7 @@ from orchestrator.bench.traffic.vnf import VnfAcl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted
 from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.model import ReturnTraffic
 from orchestrator.program.program import Program
 
 
@@ -73,18 +74,27 @@ class KernelPlane(Plane):
 class SwitchPlane(Plane):
     """A VNF-ACL; `lifted` is what stands above the list when it is loaded."""
 
-    def __init__(self, line: Line, vnf: VnfAcl, lifted: tuple[LiftedRule, ...] = ()) -> None:
+    def __init__(
+        self,
+        line: Line,
+        vnf: VnfAcl,
+        lifted: tuple[LiftedRule, ...] = (),
+        returns: ReturnTraffic = ReturnTraffic.ESTABLISHED,
+    ) -> None:
         super().__init__(line)
         self.vnf = vnf
         self._lifted = lifted
+        self._returns = returns
         self._programs: dict[Listed, Program] = {}
 
     def put(self, listed: Listed) -> None:
         if listed not in self._programs:
-            wanted = policy(listed.acl(), server_port=RIGHT)
+            wanted = replace(policy(listed.acl(), server_port=RIGHT), return_traffic=self._returns)
             generation = len(self._programs) + 1
             self._programs[listed] = compile_host(wanted, domain="bench", generation=generation, lifted=self._lifted)
         self.vnf.load(self._programs[listed])
+        if self._returns is ReturnTraffic.TRACKED:
+            self.vnf.forget_connections()
 
 
 class Metric(enum.Enum):
