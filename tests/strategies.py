@@ -39,6 +39,7 @@ from orchestrator.policy.model import (
     TenantId,
     families,
 )
+from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import possible
@@ -350,7 +351,8 @@ def _cuts(family: Family, known: Iterable[Prefix]) -> list[int]:
 
 
 def _transport_kinds(every_rule: Sequence[Rule], family: Family) -> Iterator[Packet]:
-    named = sorted({TCP, 99, *(rule.protocol for rule in every_rule if rule.protocol is not None)})
+    of_returns = {TCP, ICMP if family is Family.IPV4 else ICMPV6}
+    named = sorted({*of_returns, 99, *(rule.protocol for rule in every_rule if rule.protocol is not None)})
     base = Packet(family, 0, 0, 0)
     if family is Family.IPV6:
         yield replace(base, protocol=44, later_fragment=True)
@@ -361,6 +363,7 @@ def _transport_kinds(every_rule: Sequence[Rule], family: Family) -> Iterator[Pac
         if protocol in WITH_PORTS:
             yield from _port_kinds(of_it, replace(base, protocol=protocol))
         elif protocol == (ICMP if family is Family.IPV4 else ICMPV6):
+            of_it += [rule for rule in PATH_MTU_RULES if rule.protocol == protocol]
             types = {77, *(rule.icmp_type for rule in of_it if rule.icmp_type is not None)}
             codes = {77, *(rule.icmp_code for rule in of_it if rule.icmp_code is not None)}
             for number, code in itertools.product(sorted(types), sorted(codes)):
