@@ -162,7 +162,7 @@ packages:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
 
-$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.[ch] orchestrator/enforce/drivers/*/_native/*.[ch]) | packages
+$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml orchestrator/policy/fields.py orchestrator/policy/model/rule.py $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.[ch] orchestrator/enforce/drivers/*/_native/*.[ch]) | packages
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

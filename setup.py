@@ -1,13 +1,24 @@
 """Only what setup.cfg cannot say: the extension modules, compiled from our own C where NumPy is not fast enough, and
-the programs of firewalls that run in the kernel."""
+the programs of firewalls that run in the kernel. C reads match fields from headers that are made here."""
 
+import dataclasses
 import shutil
 import subprocess
+import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from orchestrator.policy.fields import BYTES
+from orchestrator.policy.model.rule import Rule
+
+DECLARATIONS = ("orchestrator/policy/fields.py", "orchestrator/policy/model/rule.py")
+"""What the headers are made of."""
 
 FIREWALL = Path("orchestrator/enforce/drivers/bpf")
 PROGRAMS = (
@@ -26,6 +37,9 @@ class BuildAll(build_ext):
     """The extension modules, and the kernel's programs where there is a compiler for them: firewalls need those."""
 
     def run(self) -> None:
+        headers_folder = Path(self.build_temp) / "headers"
+        write_headers(headers_folder)
+        self.include_dirs.append(str(headers_folder))
         super().run()
         if shutil.which("clang") is None:
             self.warn("there is no clang: flow cache, classifier and state synchronisation are left out")
@@ -42,13 +56,34 @@ class BuildAll(build_ext):
                 self.warn(f"the {name} of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")
 
 
+def write_headers(folder: Path) -> None:
+    """Write what C knows of match fields and of rules."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rule_fields = (field.name.upper() for field in dataclasses.fields(Rule))
+    for name, lines in (("match_fields", list_match_fields()), ("rule_fields", [enumeration(rule_fields, "FIELDS")])):
+        guard = f"ACLFLOW_{name.upper()}_H"
+        text = "\n".join(["/* Made by setup.py. */", f"#ifndef {guard}", f"#define {guard}", *lines, "#endif"])
+        (folder / f"{name}.h").write_text(text + "\n", "utf-8")
+
+
+def list_match_fields() -> Iterator[str]:
+    """Yield the lines about fields whose values are bytes."""
+    yield enumeration((f"{field.name.upper()}_BYTE" for field in BYTES), "BYTE_FIELDS")
+    yield f"#define BYTES_OF(packet) {{ {', '.join(f'(packet)->{field.name}' for field in BYTES)} }}"
+
+
+def enumeration(names: Iterable[str], end: str) -> str:
+    """Some numbers from 0 on in C, and how many they are."""
+    return f"enum {{ {', '.join((*names, end))} }};"
+
+
 def native(name: str, *sources: str, headers: tuple[str, ...] = ()) -> Extension:
     """The extension module of a dotted name; files are below `_native` of its package."""
     folder = "/".join(name.split(".")[:-1]) + "/_native"
     return Extension(
         name,
         [f"{folder}/{source}.c" for source in sources],
-        depends=[f"{folder}/{header}.h" for header in headers],
+        depends=[*DECLARATIONS, *(f"{folder}/{header}.h" for header in headers)],
         extra_compile_args=[*COMPILED],
         extra_link_args=[*LINKED],
     )

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.packets import halves
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BYTES
 from orchestrator.policy.space import ALL_BYTES, Box, StandIn, StandIns
 from orchestrator.policy.spans import Span, Spans
 
@@ -31,8 +33,7 @@ I32 = npt.NDArray[np.int32]
 U16 = npt.NDArray[np.uint16]
 U64 = npt.NDArray[np.uint64]
 
-PARTS = ("source", "destination", "source_ports", "destination_ports", "protocols", "icmp_types", "icmp_codes",
-         "tcp_flags")  # fmt: skip
+PARTS = ("source", "destination", "source_ports", "destination_ports", *(field.axis for field in BYTES))
 """The axes of which a row names a set by its number; in the column behind them stand the box's fragment classes."""
 
 
@@ -42,7 +43,7 @@ class Columns:
 
     family: Family
     rows: I32
-    """(rows, 9): a set's number for each of PARTS, then `space.WHOLE` and `space.LATER` as bits."""
+    """(rows, parts + 1): a set's number for each of PARTS, then `space.WHOLE` and `space.LATER` as bits."""
     address_starts: I32
     """(address sets + 1,): where the spans of each set begin in `addresses`, and where the last one's end."""
     addresses: U64
@@ -52,7 +53,7 @@ class Columns:
     ports: U16
     """(spans, 2): the first and the last port."""
     sets: U64
-    """(sets, 4): bits 0 to 255 of a set of protocols, ICMP types, ICMP codes or TCP flag bytes."""
+    """(sets, 4): bits 0 to 255 of a set of values of one of BYTES."""
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -88,7 +89,10 @@ class _Sets:
         """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
         sides = (self._number_side(side) for side in (box.source, box.destination))
         ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
-        sets = (self._number_set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
+        sets = (
+            self._number_set(ALL_BYTES if bits == every else bits)
+            for bits, every in zip(_bytes_of(box), _EVERY, strict=True)
+        )
         return (*sides, *ports, *sets, box.fragments)
 
     def _number_side(self, spans: Spans) -> int:
@@ -103,6 +107,9 @@ class _Sets:
 
 
 _WORD = (1 << 64) - 1
+_bytes_of = attrgetter(*(field.axis for field in BYTES))
+_EVERY = tuple((1 << (1 << field.bits[Family.IPV4])) - 1 for field in BYTES)
+"""The set of every value of each; a narrow one is kept as if it had eight bits."""
 
 
 def _split_ends(family: Family, span: Span) -> tuple[int, int, int, int]:

@@ -171,6 +171,9 @@ BITS_AXES = tuple(each for each in FIELDS if not each.is_spans)
 SPAN_AXES = tuple(each for each in FIELDS if each.is_spans)
 """The fields whose axis of a box is kept as spans."""
 
+BYTES = tuple(each for each in BITS_AXES if each.kind is not Kind.LATER)
+"""The fields whose values are numbers of at most eight bits."""
+
 _SLOT_VALUES = {
     family: {
         protocol: attrgetter(*(each.name for slot in SLOTS for each in slot if each.is_carried(family, protocol)))

@@ -27,6 +27,7 @@ from orchestrator.classify.devices.tables import pack, packet_columns, words_of
 from orchestrator.classify.packets import Packets
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BYTES
 from orchestrator.policy.space import Box
 
 PARTS = ("portable.h", "models.c")
@@ -36,7 +37,8 @@ PARTS = ("portable.h", "models.c")
 def source(family: Family) -> str:
     """The models for addresses of one IP version."""
     folder = files(__package__) / "kernels"
-    return "\n".join([f"#define WORDS {words_of(family)}", *((folder / part).read_text("utf-8") for part in PARTS)])
+    numbers = (f"#define WORDS {words_of(family)}", f"#define BYTE_FIELDS {len(BYTES)}")
+    return "\n".join([*numbers, *((folder / part).read_text("utf-8") for part in PARTS)])
 
 
 NONE = -1

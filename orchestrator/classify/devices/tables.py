@@ -1,13 +1,13 @@
 """Rows, sets and packets as 32-bit words in the layout that `kernels/models.c` reads.
 
-    packets    column c of packet i at words[c * room + i]    source, destination, ports, bytes, later fragment
+    packets    column c of packet i at words[c * room + i]    source, destination, ports, bytes
     rows       column c of row r at words[c * count + r]      bounds of the row's sets, and its kind
     sets       a header of offsets, then the sets             asked where the bounds do not say all
 
 A row's bounds are the first and the last member of each of its sets of addresses and ports. For most rows they are the
-sets; a row of which one set has several spans is *scattered*, and its sets are asked after its bounds held. Protocols,
-ICMP types and codes, TCP flags and fragments together are a row's *kind*: a list has few, and a packet is put to the
-most frequent 32 of them once, however many rows there are.
+sets; a row of which one set has several spans is *scattered*, and its sets are asked after its bounds held. The sets of
+bytes (`fields.BYTES`) and fragments together are a row's *kind*: a list has few, and a packet is put to the most
+frequent 32 of them once, however many rows there are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from orchestrator.classify.columns import I32, U64, Columns
 from orchestrator.classify.packets import Packets
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BYTES
 
 U32 = npt.NDArray[np.uint32]
 
@@ -61,13 +62,10 @@ def pack(packets: Packets, family: Family, into: U32) -> None:
     for side, column in (("source", 0), ("destination", words)):
         into[column : column + words, :count] = in_words(packets[side], words).T
     into[2 * words, :count] = packets["source_port"].astype(np.uint32) << 16 | packets["destination_port"]
-    into[2 * words + 1, :count] = (
-        packets["icmp_code"].astype(np.uint32) << 24
-        | packets["icmp_type"].astype(np.uint32) << 16
-        | packets["tcp_flags"].astype(np.uint32) << 8
-        | packets["protocol"]
-    )
-    into[2 * words + 2, :count] = packets["later"] != 0
+    into[2 * words + 1, :count], into[2 * words + 2, :count] = 0, packets["later"] != 0
+    for place, field in enumerate(BYTES):
+        word, byte = (0, place) if place < 4 else (1, place - 3)  # the first of the second word says `later`
+        into[2 * words + 1 + word, :count] |= packets[field.name].astype(np.uint32) << 8 * byte
 
 
 def in_words(halves: U64, words: int) -> U32:
@@ -79,7 +77,7 @@ def in_words(halves: U64, words: int) -> U32:
 
 def _kinds(columns: Columns) -> tuple[I32, U32]:
     """The kinds of rows, the most frequent first, and the kind of each row."""
-    kinds, kind, counts = np.unique(columns.rows[:, 4:9], axis=0, return_inverse=True, return_counts=True)
+    kinds, kind, counts = np.unique(columns.rows[:, 4:], axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

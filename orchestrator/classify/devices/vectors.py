@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.classify.columns import I32, U64, Columns
+from orchestrator.classify.columns import I32, PARTS, U64, Columns
 from orchestrator.classify.devices.tables import U32, in_words, words_of
 from orchestrator.errors import TooLarge
 
 MOST_WORDS = 1 << 29
 """Words of all vectors together: 2 GiB, as much as a device gives in one piece nearly everywhere."""
 
-_AXES = 9
+_AXES = len(PARTS) + 1
 _PORTS = 1 << 16
 _ADDRESS_STEP = {1: 1 << 32, 4: 1}
 """From one address to the next: in the upper half of IPv4's, in the lower half of IPv6's."""
@@ -92,10 +92,10 @@ def _ports(columns: Columns, number: int, most_words: int) -> tuple[npt.NDArray[
 
 def _values(columns: Columns, number: int) -> tuple[npt.NDArray[Any], U32]:
     """The class of each value of a byte or kind of fragment, and the vectors."""
-    if number < 8:
+    if number < len(PARTS):
         holds = np.unpackbits(columns.sets.view(np.uint8), axis=1, bitorder="little")[columns.rows[:, number]]
     else:
-        holds = np.stack([columns.rows[:, 8] & 1, columns.rows[:, 8] >> 1], axis=1)
+        holds = np.stack([columns.rows[:, -1] & 1, columns.rows[:, -1] >> 1], axis=1)
     vectors, lookup = np.unique(_pack_flags(holds.T), axis=0, return_inverse=True)
     return lookup, vectors
 

@@ -43,13 +43,21 @@ static int byte_in(const struct columns *columns, int32_t set, uint8_t byte)
     return columns->sets[set][byte >> 6] >> (byte & 63) & 1;
 }
 
+static int bytes_in(const struct columns *columns, const int32_t sets[BYTE_FIELDS], const struct packet *packet)
+{
+    const uint8_t bytes[BYTE_FIELDS] = BYTES_OF(packet);
+    int is_in = 1;
+    for (int field = 0; is_in && field < BYTE_FIELDS; field++)
+        is_in = byte_in(columns, sets[field], bytes[field]);
+    return is_in;
+}
+
 int row_holds(const struct columns *columns, int32_t number, const struct packet *packet)
 {
     const struct row *row = &columns->rows[number];
-    return (row->fragments & (packet->later ? 2 : 1)) && byte_in(columns, row->protocols, packet->protocol) &&
+    return (row->fragments & (packet->later ? 2 : 1)) && bytes_in(columns, row->bytes, packet) &&
            port_in(columns, row->destination_ports, packet->destination_port) &&
-           port_in(columns, row->source_ports, packet->source_port) && byte_in(columns, row->tcp_flags, packet->tcp_flags) &&
-           byte_in(columns, row->icmp_types, packet->icmp_type) && byte_in(columns, row->icmp_codes, packet->icmp_code) &&
+           port_in(columns, row->source_ports, packet->source_port) &&
            address_in(columns, row->destination, packet->destination) && address_in(columns, row->source, packet->source);
 }
 

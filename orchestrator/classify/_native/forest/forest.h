@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "../packet.h"
+#include "match_fields.h" /* made by setup.py */
 
 enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, KIND, AXES, UPPER = AXES };
 
@@ -39,9 +40,9 @@ enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, KIND, AXES, UPPE
 /* ---- what a list says: columns.py ---- */
 
 struct row {
-    int32_t source, destination, source_ports, destination_ports, protocols, icmp_types, icmp_codes, tcp_flags, fragments;
+    int32_t source, destination, source_ports, destination_ports, bytes[BYTE_FIELDS], fragments;
 };
-_Static_assert(sizeof(struct row) == 36, "a row as columns.py has it");
+_Static_assert(sizeof(struct row) == 4 * (5 + BYTE_FIELDS), "a row as columns.py has it");
 
 struct columns {
     const struct row *rows;

@@ -6,7 +6,7 @@
  *
  * Protocols that all rows treat alike share a kind, and so do flags, types and codes. What rows say of kinds is few different
  * things, mostly intervals: kinds that belong together are numbered together. Where rows name so many types and codes that
- * their combinations were too many, codes are left to the check.
+ * their combinations were too many, codes are left to the check, and so are other bytes always: few rows look at them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #define ANYTHING 256 /* members of a byte */
 
 struct said { /* what a row says of kinds */
-    int32_t protocols, icmp_types, icmp_codes, tcp_flags, fragments;
+    int32_t bytes[BYTE_FIELDS], fragments;
 };
 
 static int in_set(const struct columns *columns, int32_t set, int byte)
@@ -58,10 +58,11 @@ static int32_t number_sayings(const struct columns *columns, int32_t *set_of_row
     memset(table, 0xFF, room * sizeof *table);
     for (int32_t i = 0; i < columns->count; i++) {
         const struct row *row = &columns->rows[i];
-        struct said mine = {row->protocols, row->icmp_types, row->icmp_codes, row->tcp_flags, row->fragments};
-        uint64_t hash = 0;
-        for (int word = 0; word < 5; word++)
-            hash = (hash ^ (uint32_t)(&mine.protocols)[word]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
+        struct said mine = {.fragments = row->fragments};
+        memcpy(mine.bytes, row->bytes, sizeof mine.bytes);
+        uint64_t hash = (uint32_t)mine.fragments;
+        for (int field = 0; field < BYTE_FIELDS; field++)
+            hash = (hash ^ (uint32_t)mine.bytes[field]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
         size_t slot = hash & (room - 1);
         while (table[slot] >= 0 && memcmp(&said[table[slot]], &mine, sizeof mine))
             slot = (slot + 1) & (room - 1);
@@ -90,7 +91,7 @@ static int refine(uint16_t *class_of, int members, int classes, const uint8_t *i
 }
 
 /* Bytes that no set of a field tells apart as classes, numbered in the order of their first members. */
-static int classes_of_bytes(const struct columns *columns, const struct said *said, int32_t count, size_t field,
+static int classes_of_bytes(const struct columns *columns, const struct said *said, int32_t count, int field,
                             uint16_t class_of[ANYTHING])
 {
     int classes = 1;
@@ -99,7 +100,7 @@ static int classes_of_bytes(const struct columns *columns, const struct said *sa
         return -1;
     memset(class_of, 0, ANYTHING * sizeof *class_of);
     for (int32_t i = 0; i < count; i++) {
-        int32_t set = (&said[i].protocols)[field];
+        int32_t set = said[i].bytes[field];
         if (seen[set]++)
             continue;
         for (int byte = 0; byte < ANYTHING; byte++)
@@ -113,7 +114,7 @@ static int classes_of_bytes(const struct columns *columns, const struct said *sa
 
 static int protocol_is_in(const struct columns *columns, const struct said *said, int later, int protocol)
 {
-    return said->fragments >> later & 1 && in_set(columns, said->protocols, protocol);
+    return said->fragments >> later & 1 && in_set(columns, said->bytes[PROTOCOL_BYTE], protocol);
 }
 
 /* A packet of each kind: its fields, to ask what was said. */
@@ -127,20 +128,30 @@ static int kind_is_in(const struct columns *columns, const struct said *said, co
     if (!protocol_is_in(columns, said, kind->later, kind->protocol))
         return 0;
     if (kinds->by_protocol[kind->later][kind->protocol].of_flags)
-        return in_set(columns, said->tcp_flags, kind->tcp_flags);
+        return in_set(columns, said->bytes[TCP_FLAGS_BYTE], kind->tcp_flags);
     if (kinds->by_protocol[kind->later][kind->protocol].of_icmp)
-        return in_set(columns, said->icmp_types, kind->icmp_type) &&
-               (!with_codes || in_set(columns, said->icmp_codes, kind->icmp_code));
+        return in_set(columns, said->bytes[ICMP_TYPE_BYTE], kind->icmp_type) &&
+               (!with_codes || in_set(columns, said->bytes[ICMP_CODE_BYTE], kind->icmp_code));
     return 1;
+}
+
+/* Whether nothing was said of the bytes that no kind has. */
+static int are_others_full(const struct columns *columns, const struct said *said)
+{
+    int are_full = 1;
+    for (int field = 0; are_full && field < BYTE_FIELDS; field++)
+        if (field != PROTOCOL_BYTE && field != ICMP_TYPE_BYTE && field != ICMP_CODE_BYTE && field != TCP_FLAGS_BYTE)
+            are_full = is_full(columns, said->bytes[field]);
+    return are_full;
 }
 
 /* Whether the ranks of kinds say all that was said. */
 static int is_exact(const struct columns *columns, const struct said *said, int with_codes)
 {
-    int flags = is_full(columns, said->tcp_flags), types = is_full(columns, said->icmp_types);
-    int codes = is_full(columns, said->icmp_codes), whole = said->fragments == WHOLE;
-    return (flags || (whole && is_only(columns, said->protocols, TCP))) &&
-           ((types && codes) || (whole && is_only(columns, said->protocols, own_icmp(columns)))) && (codes || with_codes);
+    int flags = is_full(columns, said->bytes[TCP_FLAGS_BYTE]), types = is_full(columns, said->bytes[ICMP_TYPE_BYTE]);
+    int codes = is_full(columns, said->bytes[ICMP_CODE_BYTE]), whole = said->fragments == WHOLE;
+    return are_others_full(columns, said) && (flags || (whole && is_only(columns, said->bytes[PROTOCOL_BYTE], TCP))) &&
+           ((types && codes) || (whole && is_only(columns, said->bytes[PROTOCOL_BYTE], own_icmp(columns)))) && (codes || with_codes);
 }
 
 /* First members of the classes of bytes. */
@@ -226,9 +237,9 @@ int rank_kinds(const struct columns *columns, struct kinds *kinds, int32_t *set_
                 is_in[each] = protocol_is_in(columns, &said[i], each >> 8, each & 255);
             classes = refine(class_of, 512, classes, is_in);
         }
-        int types = classes_of_bytes(columns, said, count, 1, kinds->of_type);
-        int codes = classes_of_bytes(columns, said, count, 2, kinds->of_code);
-        int flags = classes_of_bytes(columns, said, count, 3, kinds->of_flags);
+        int types = classes_of_bytes(columns, said, count, ICMP_TYPE_BYTE, kinds->of_type);
+        int codes = classes_of_bytes(columns, said, count, ICMP_CODE_BYTE, kinds->of_code);
+        int flags = classes_of_bytes(columns, said, count, TCP_FLAGS_BYTE, kinds->of_flags);
         int with_codes = types * codes <= MOST_ICMP;
         if (!with_codes) {
             memset(kinds->of_code, 0, sizeof kinds->of_code);

@@ -10,7 +10,7 @@
 
 enum parts { ROWS, ADDRESS_STARTS, ADDRESSES, PORT_STARTS, PORTS, SETS, PARTS };
 
-static const int WIDTHS[PARTS] = {36, 4, 32, 4, 4, 32}; /* bytes of an item */
+static const int WIDTHS[PARTS] = {sizeof(struct row), 4, 32, 4, 4, 32}; /* bytes of an item */
 
 struct object {
     PyObject_HEAD
@@ -56,7 +56,7 @@ static int fits(const struct object *self)
     for (int32_t i = 0; good && i < columns->count; i++) {
         const struct row *row = &columns->rows[i];
         good = all_below(&row->source, 2, columns->address_sets) && all_below(&row->source_ports, 2, columns->port_sets) &&
-               all_below(&row->protocols, 4, columns->bit_sets) && !(row->fragments & ~3);
+               all_below(row->bytes, BYTE_FIELDS, columns->bit_sets) && !(row->fragments & ~3);
     }
     for (Py_ssize_t i = 0; good && i < items(self, ADDRESSES); i++)
         good = not_above(columns->addresses[i], columns->addresses[i] + 2);

@@ -7,7 +7,8 @@
  *     bit_vectors         a look-up an axis, the AND of what was found, the first bit that is set
  *     tuple_space         a look-up in a hash table for each shape of row, the rows under the key checked
  *
- * WORDS, the words of an address (1 of IPv4, 4 of IPv6, most significant first), is defined before this text. `tables.py`
+ * WORDS, the words of an address (1 of IPv4, 4 of IPv6, most significant first), and BYTE_FIELDS, how many match fields are
+ * bytes (`fields.BYTES`: protocol, ICMP type, ICMP code, TCP flags, and others), are defined before this text. `tables.py`
  * fills what is read here; the layouts there and here must agree:
  *
  *     packets    column c of packet i at packets[c * room + i]; columns: source, destination, ports, bytes, later
@@ -20,8 +21,8 @@
 
 /* columns of packets */
 #define PACKET_PORTS (2 * WORDS)      /* source port << 16 | destination port */
-#define PACKET_BYTES (2 * WORDS + 1)  /* ICMP code << 24 | ICMP type << 16 | TCP flags << 8 | protocol */
-#define PACKET_LATER (2 * WORDS + 2)  /* 1: a later fragment */
+#define PACKET_BYTES (2 * WORDS + 1)  /* the first four bytes, the first in the lowest bits */
+#define PACKET_LATER (2 * WORDS + 2)  /* 1 of a later fragment, then up to three other bytes */
 
 /* columns of rows; ports as last << 16 | first */
 #define SOURCE_FIRST 0
@@ -36,7 +37,7 @@
 
 /* the header of `sets`: where each part begins */
 #define KINDS sets[0]  /* how many */
-#define KIND_AT sets[1]  /* five words a kind: protocols, ICMP types, ICMP codes, TCP flags as sets of bytes; fragments */
+#define KIND_AT sets[1]  /* BYTE_FIELDS + 1 words a kind: sets of bytes; fragments */
 #define BYTES_AT sets[2]  /* eight words a set */
 #define SIDES_AT sets[3]  /* four words a row: its sets of sources, destinations, source ports, destination ports */
 #define ADDRESS_STARTS_AT sets[4]
@@ -50,7 +51,7 @@
 
 struct packet {
     uint source[WORDS], destination[WORDS];
-    uint source_port, destination_port, bytes, later;
+    uint source_port, destination_port, bytes, more;
     uint kinds; /* bit k: the packet is of kind k, for the first KINDS_KEPT */
 };
 
@@ -59,12 +60,25 @@ DEVICE int byte_in(GLOBAL const uint *sets, uint set, uint byte)
     return sets[BYTES_AT + 8 * set + (byte >> 5)] >> (byte & 31) & 1;
 }
 
+/* The value of a field of BYTE_FIELDS. */
+DEVICE uint byte_of(const struct packet *packet, uint field)
+{
+    return (field < 4 ? packet->bytes >> 8 * field : packet->more >> 8 * (field - 3)) & 255;
+}
+
+/* Whether it is a later fragment, as 1 or 0. */
+DEVICE uint later_of(const struct packet *packet)
+{
+    return packet->more & 1;
+}
+
 DEVICE int is_of_kind(GLOBAL const uint *sets, uint kind, const struct packet *packet)
 {
-    GLOBAL const uint *parts = sets + KIND_AT + 5 * kind;
-    return (parts[4] >> packet->later & 1) && byte_in(sets, parts[0], packet->bytes & 255) &&
-           byte_in(sets, parts[1], packet->bytes >> 16 & 255) && byte_in(sets, parts[2], packet->bytes >> 24) &&
-           byte_in(sets, parts[3], packet->bytes >> 8 & 255);
+    GLOBAL const uint *parts = sets + KIND_AT + (BYTE_FIELDS + 1) * kind;
+    int holds = parts[BYTE_FIELDS] >> later_of(packet) & 1;
+    for (uint field = 0; holds && field < BYTE_FIELDS; field++)
+        holds = byte_in(sets, parts[field], byte_of(packet, field));
+    return holds;
 }
 
 DEVICE void load(struct packet *packet, GLOBAL const uint *packets, uint room, uint i)
@@ -77,7 +91,7 @@ DEVICE void load(struct packet *packet, GLOBAL const uint *packets, uint room, u
     packet->source_port = ports >> 16;
     packet->destination_port = ports & 0xFFFF;
     packet->bytes = packets[PACKET_BYTES * room + i];
-    packet->later = packets[PACKET_LATER * room + i];
+    packet->more = packets[PACKET_LATER * room + i];
 }
 
 DEVICE void load_with_kinds(struct packet *packet, GLOBAL const uint *packets, uint room, uint i, GLOBAL const uint *sets)
@@ -278,7 +292,7 @@ KERNEL hybrid(GLOBAL const uint *packets, uint room, uint packet_count, GLOBAL u
 
 /* ---- bit vectors with aggregation ---- */
 
-#define AXES 9 /* source, destination, source port, destination port, protocol, ICMP type, ICMP code, TCP flags, later */
+#define AXES (4 + BYTE_FIELDS + 1) /* source, destination, source port, destination port, bytes, later */
 #define VECTOR_WORDS vectors[0]
 #define AGGREGATE_WORDS vectors[1]
 #define AXIS(axis, what) vectors[2 + 4 * (axis) + (what)]
@@ -315,17 +329,14 @@ KERNEL bit_vectors(GLOBAL const uint *packets, uint room, uint packet_count, GLO
         return;
     struct packet packet;
     load(&packet, packets, room, i);
-    uint classes[AXES] = {
-        class_of_address(vectors, 0, packet.source),
-        class_of_address(vectors, 1, packet.destination),
-        class_of_value(vectors, 2, packet.source_port),
-        class_of_value(vectors, 3, packet.destination_port),
-        class_of_value(vectors, 4, packet.bytes & 255),
-        class_of_value(vectors, 5, packet.bytes >> 16 & 255),
-        class_of_value(vectors, 6, packet.bytes >> 24),
-        class_of_value(vectors, 7, packet.bytes >> 8 & 255),
-        class_of_value(vectors, 8, packet.later),
-    };
+    uint classes[AXES];
+    classes[0] = class_of_address(vectors, 0, packet.source);
+    classes[1] = class_of_address(vectors, 1, packet.destination);
+    classes[2] = class_of_value(vectors, 2, packet.source_port);
+    classes[3] = class_of_value(vectors, 3, packet.destination_port);
+    for (uint field = 0; field < BYTE_FIELDS; field++)
+        classes[4 + field] = class_of_value(vectors, 4 + field, byte_of(&packet, field));
+    classes[4 + BYTE_FIELDS] = class_of_value(vectors, 4 + BYTE_FIELDS, later_of(&packet));
     uint vector[AXES], aggregate[AXES], axes = 0;
     for (uint axis = 0; axis < AXES; axis++)
         if (AXIS(axis, CLASSES) > 1) {
@@ -379,7 +390,7 @@ KERNEL tuple_space(GLOBAL const uint *packets, uint room, uint packet_count, GLO
         fields[WORDS + w] = packet.destination[w];
     }
     fields[2 * WORDS] = packet.source_port << 16 | packet.destination_port;
-    fields[2 * WORDS + 1] = packet.bytes & 255;
+    fields[2 * WORDS + 1] = byte_of(&packet, 0);
     for (uint shape = 0; shape < SHAPES; shape++) {
         GLOBAL const uint *mask = tuples + SHAPES_AT + shape * (KEY + 1);
         if (mask[KEY] >= best) /* shapes come by their lowest rows: no later one has an earlier row */

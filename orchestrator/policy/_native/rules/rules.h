@@ -13,8 +13,8 @@
 #include <Python.h>
 #include <string.h>
 
-enum { ID, ACTION, DIRECTION, PROTOCOL, SOURCE, DESTINATION, SOURCE_PORTS, DESTINATION_PORTS, ICMP_TYPE, ICMP_CODE,
-       ESTABLISHED, TCP_FLAGS, FRAGMENTS, DESCRIPTION, OWNER, EXPIRES, LOG, STATELESS, FIELDS };
+#include "rule_fields.h" /* ID, ACTION, ... as `Rule` has them, and FIELDS; setup.py makes it */
+
 enum { PREFIXES, GROUPS };
 enum { FAMILY, NETWORK, LENGTH };
 enum { LOW, HIGH };
