@@ -25,6 +25,7 @@ from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import RETURN_RULE_ID, Packet, Policy, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.ruletext import ip_words
 from orchestrator.policy.tcpflags import TcpFlag
 
 
@@ -61,9 +62,7 @@ def rule_words(rule: Rule) -> str:
         parts.append("established")
     if rule.tcp_flags is not None:
         parts.append(f"{_spell_flags(rule.tcp_flags.value)} of {_spell_flags(rule.tcp_flags.mask)}")
-    if rule.fragments:
-        parts.append("fragments")
-    return " ".join(parts)
+    return " ".join([*parts, *ip_words(rule)])
 
 
 def _spell_side(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:

@@ -42,8 +42,7 @@ def more_words(rule: Rule) -> list[str]:
             if flag & rule.tcp_flags.mask
         ]
         words.append(" ".join(names))
-    if rule.fragments:
-        words.append("later fragments")
+    words += ip_words(rule)
     if rule.expires is not None:
         words.append(f"until {rule.expires:%Y-%m-%d %H:%M} UTC")
     if rule.log:
@@ -51,6 +50,11 @@ def more_words(rule: Rule) -> list[str]:
     if rule.stateless:
         words.append("stateless")
     return words
+
+
+def ip_words(rule: Rule) -> list[str]:
+    """Return what a rule asks of the IP header besides addresses and protocol."""
+    return ["later fragments"] if rule.fragments else []
 
 
 def _shorten_words(words: list[str]) -> str:

@@ -62,7 +62,7 @@ def test_packets_in_words(packet: Packet, text: str) -> None:
             "permit tcp any -> any syn of syn+ack",
         ),
         (Rule(RuleId("a"), Action.PERMIT, protocol=ICMP, icmp_type=3, icmp_code=4), "permit icmp any -> any 3/4"),
-        (Rule(RuleId("a"), Action.PERMIT, fragments=True), "permit ip any -> any fragments"),
+        (Rule(RuleId("a"), Action.PERMIT, fragments=True), "permit ip any -> any later fragments"),
         (
             Rule(RuleId("a"), Action.PERMIT, protocol=UDP, source_ports=(PortRange(53, 53), PortRange(1024, 2000))),
             "permit udp any 53,1024-2000 -> any",

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,21 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import OWN_ICMP, slot_values
+from orchestrator.policy.fields import (
+    DESTINATION,
+    FIELDS,
+    FRAGMENTS,
+    OWN_ICMP,
+    PROTOCOL,
+    SLOTS,
+    SOURCE,
+    TCP_FLAGS,
+    slot_values,
+)
 from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import IPV6_FRAGMENT
-from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, full_set
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
@@ -128,8 +139,19 @@ class CacheRow:
         return cls(family, source, destination, *ports, _make_span(*upper[4:6]), flags, verdict, counts)
 
 
+_LOOKED_AT = (SOURCE, DESTINATION, PROTOCOL, FRAGMENTS, TCP_FLAGS, *(field for slot in SLOTS for field in slot))
+UNSEEN = tuple(field for field in FIELDS if field not in _LOOKED_AT)
+"""The fields at which a row does not look."""
+
+
+def widen(box: Box) -> Box:
+    """Return the packets of the least box that holds a box and looks at nothing that a row does not."""
+    full: dict[str, Any] = {field.axis: full_set(field, box.family) for field in UNSEEN}
+    return box._replace(**full) if full else box
+
+
 def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[CacheRow]:
-    """Yield disjoint rows for exactly a box's whole packets; there may be none."""
+    """Yield disjoint rows for exactly a box's whole packets; there may be none. The box is one that rows can say."""
     if not box.fragments & WHOLE:
         return
     own_icmp = box.protocols == 1 << OWN_ICMP[box.family]

@@ -11,8 +11,9 @@ treat alike, with whom the packet filter would have counted them for:
 
 The entries of one rule are a block: they decide every packet that the block holds, so blocks may stand in any order.
 Where lists would meet in too many ways, their packets are deferred: an entry takes them out of the cache's hands. So it
-does with packets that a rule with `log` decides, which the packet filter reports, and with messages about path MTU that
-return traffic permits, which the packet filter limits.
+does with packets that a rule with `log` decides, which the packet filter reports, with messages about path MTU that
+return traffic permits, which the packet filter limits, and with what a rule matches apart from fields at which a row
+does not look.
 
 `prove` goes the other way: it takes what each entry really decides and asks every list for its deciders.
 """
@@ -21,15 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.cacherows import CacheRow, Verdict, rows_of
+from orchestrator.compile.filters.cacherows import UNSEEN, CacheRow, Verdict, rows_of, widen
 from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import OF_ICMP
 from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy, Tenant, TenantId
 from orchestrator.policy.oracle import PATH_MTU_RULES
@@ -150,6 +149,9 @@ class _Lists:
             return [], "there is no such rule"
         if rule.log:
             return [], "it logs, and what it decides the packet filter reports"
+        unseen = [field.label for field in UNSEEN if getattr(rule, field.attribute) != field.every]
+        if unseen:
+            return [], f"it looks at {unseen[0]}, at which a flow cache does not look"
         boxes: list[Box] = []
         reasons: list[str] = []
         for family in Family:
@@ -163,7 +165,7 @@ class _Lists:
         replies = [_turn_box(box) for box in boxes if rule.action is Action.PERMIT]
         entries: list[CacheEntry] = []
         for box in (*boxes, *(turned for each in replies for turned in each)):
-            for entry in map(self._defer_reported, self.compose_entries(box)):
+            for entry in map(self._defer_others, self.compose_entries(box)):
                 if not any(before.box.contains(entry.box) for before in entries):
                     entries.append(entry)
         if all(entry.verdict is Verdict.DEFER for entry in entries):
@@ -174,8 +176,10 @@ class _Lists:
         """Whether a rule that logs decides an entry's packets."""
         return not self._reporting.isdisjoint(entry.counts)
 
-    def _defer_reported(self, entry: CacheEntry) -> CacheEntry:
-        return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
+    def _defer_others(self, entry: CacheEntry) -> CacheEntry:
+        """Leave to the packet filter what it reports, and what depends on what a row does not look at."""
+        seen = widen(entry.box)
+        return CacheEntry(seen, Verdict.DEFER) if seen != entry.box or self.is_reported(entry) else entry
 
     def compose_entries(self, box: Box) -> Iterator[CacheEntry]:
         """Yield the lists' decisions for a box's whole packets, in order of evaluation."""
@@ -277,14 +281,11 @@ def _hoist_rule(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
     return own
 
 
-_EVERY_ICMP: Mapping[str, Any] = {field.axis: ALL_BYTES for field in OF_ICMP}
-
-
 def _turn_box(box: Box) -> Iterator[Box]:
     """Yield the replies to a box's packets: established TCP segments, all of UDP and SCTP."""
     for protocol in (TCP, UDP, SCTP):
         if box.protocols >> protocol & 1 and box.fragments & WHOLE:
-            yield box._replace(
+            yield everything(box.family)._replace(
                 fragments=WHOLE,
                 protocols=1 << protocol,
                 tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
@@ -292,7 +293,6 @@ def _turn_box(box: Box) -> Iterator[Box]:
                 destination=box.source,
                 source_ports=box.destination_ports,
                 destination_ports=box.source_ports,
-                **_EVERY_ICMP,
             )
 
 

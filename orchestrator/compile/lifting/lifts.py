@@ -24,7 +24,7 @@ from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import Action, Direction, Policy, Rule, Tenant
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
-from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything
 from orchestrator.policy.spans import Span, Spans
 
 MOST_PARTS = 64
@@ -146,7 +146,7 @@ class Lists:
         protocol = TCP if rule.protocol is None else rule.protocol
         for box in boxes:
             world = self.both[OTHER_WAY[rule.direction]].world(box.family)
-            turned = box._replace(
+            turned = everything(box.family)._replace(
                 fragments=WHOLE,
                 protocols=1 << protocol,
                 tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,

@@ -118,13 +118,7 @@ ND_RESERVED = Field("nd_reserved", _EXTENDED_OF, 1, 4)
 ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)
 """These two are only ever set, to make a neighbour advertisement."""
 
-FIELDS = (
-    CONJ_ID,
-    IN_PORT,
-    ETH_SRC,
-    ETH_DST,
-    ETH_TYPE,
-    VLAN_VID,
+HEADERS = (
     IPV4_SRC,
     IPV4_DST,
     IPV6_SRC,
@@ -142,6 +136,17 @@ FIELDS = (
     ICMP_CODE,
     ICMPV6_TYPE,
     ICMPV6_CODE,
+)
+"""The fields of IP and what is behind it that rules look at, in the canonical order."""
+
+FIELDS = (
+    CONJ_ID,
+    IN_PORT,
+    ETH_SRC,
+    ETH_DST,
+    ETH_TYPE,
+    VLAN_VID,
+    *HEADERS,
     ND_TARGET,
     ND_SLL,
     ND_TLL,

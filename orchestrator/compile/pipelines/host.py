@@ -132,11 +132,7 @@ class Stage:
     miss: str
 
 
-RULE_FIELDS = (
-    oxm.CONJ_ID, oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV4_DST, oxm.IPV6_SRC, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,
-    oxm.TCP_SRC, oxm.TCP_DST, oxm.TCP_FLAGS, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
-    oxm.ICMP_TYPE, oxm.ICMP_CODE, oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE,
-)  # fmt: skip
+RULE_FIELDS = (oxm.CONJ_ID, oxm.ETH_TYPE, *oxm.HEADERS)
 """What a rule may look at."""
 
 CONNECTION_FIELDS = (
