@@ -14,7 +14,8 @@ from setuptools.command.build_ext import build_ext
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from orchestrator.policy.fields import BYTES
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BYTES, WORD, WORD_BITS
 from orchestrator.policy.model.rule import Rule
 
 DECLARATIONS = ("orchestrator/policy/fields.py", "orchestrator/policy/model/rule.py")
@@ -67,7 +68,11 @@ def write_headers(folder: Path) -> None:
 
 
 def list_match_fields() -> Iterator[str]:
-    """Yield the lines about fields whose values are bytes."""
+    """Yield the lines about the word of bits, and about fields whose values are bytes."""
+    for field in WORD:
+        name, bits = field.name.upper(), field.bits[Family.IPV4]
+        yield f"enum {{ {name}_SHIFT = {field.shift}, {name}_BITS = {bits}, {name}_HIGHEST = {(1 << bits) - 1} }};"
+    yield f"enum {{ WORD_BITS = {WORD_BITS} }};"
     yield enumeration((f"{field.name.upper()}_BYTE" for field in BYTES), "BYTE_FIELDS")
     yield f"#define BYTES_OF(packet) {{ {', '.join(f'(packet)->{field.name}' for field in BYTES)} }}"
 

@@ -8,8 +8,8 @@ def cover(
     addresses: Buffer,
     port_start: Buffer,
     ports: Buffer,
-    flag_start: Buffer,
-    flags: Buffer,
+    word_start: Buffer,
+    words: Buffer,
     /,
 ) -> tuple[int, int]: ...
 def clash(items: Buffer, others: Buffer, same: bool, /) -> tuple[int, int] | None: ...

@@ -7,7 +7,7 @@ Column = NDArray[Any] | Buffer
 
 def levels(
     boxes: Column,
-    flags: Column,
+    words: Column,
     sequence: Column,
     rule: Column,
     level: Column,

@@ -39,6 +39,7 @@ from orchestrator.compile.lists.lists import INGRESS_STAGE
 from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
 from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic, RuleId, Tenant, TenantId
 from orchestrator.policy.stateless import view_of_tracking
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, INGRESS, RuleTable
@@ -200,7 +201,7 @@ def shapes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint64]:
         (row.protocol >= 0, 1),
         (np.where(kinds, 0xFFFF, masked.sp_mask), 16),  # the switch keeps ICMP types where it keeps ports
         (np.where(codes, 0xFFFF, masked.dp_mask), 16),
-        (row.flags_mask, 8),
+        (row.word_mask & FLAG_BITS, 8),
         (fragments, 2),
     )
     number = np.zeros(len(row), np.uint64)

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from orchestrator.compile.conjunctions.conjunctive import (
     GAIN,
     WORTH,
-    count_masks,
     may_be_conjunctive,
+    port_parts,
     splits_ports,
 )
 from orchestrator.policy.addresses import Addresses
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
 def rule_bounds(rule: Rule, groups: Groups) -> Bounds:
     """Return the bounds of a rule's flow entries, if its number is below 2^31."""
-    ports, rest = count_masks(rule.source_ports), count_masks(rule.destination_ports) * (len(rule.flag_matches) or 1)
+    ports, rest = port_parts(rule)
     source, destination = rule.source, rule.destination
     families = 2 if only_family(rule.protocol) is None else 1
     if not may_be_conjunctive(rule):

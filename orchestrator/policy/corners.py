@@ -103,7 +103,8 @@ def _edge_values(field: MatchField, box: Box) -> Iterable[int]:
         return False, True
     if field.kind is Kind.BITS:
         return _choose_flags(members)
-    return (*_members(members), *_USUAL_PROTOCOLS) if field is PROTOCOL else _members(members)
+    near = _members(members, (1 << field.bits[box.family]) - 1)
+    return (*near, *_USUAL_PROTOCOLS) if field is PROTOCOL else near
 
 
 def _corner(box: Box, end: int) -> Packet:
@@ -128,12 +129,12 @@ def _edges(spans: Spans, highest: int) -> list[int]:
     return sorted(value for value in ends | near if 0 <= value <= highest)
 
 
-def _members(bits: int) -> list[int]:
-    """The lowest and highest member of a bit set and the numbers next to them."""
-    if bits == ALL_BYTES:
-        return [0, 255]
+def _members(bits: int, highest: int) -> list[int]:
+    """The lowest and highest member of a bit set and the numbers next to them, up to the highest."""
     low, high = _find_end(bits, 0), _find_end(bits, -1)
-    return [number for number in sorted({low - 1, low, low + 1, high, high + 1}) if 0 <= number <= 255]
+    if (low, bits.bit_count()) == (0, highest + 1):
+        return [0, highest]
+    return [number for number in sorted({low - 1, low, low + 1, high, high + 1}) if 0 <= number <= highest]
 
 
 def _choose_flags(bits: int) -> tuple[int, ...]:

@@ -19,6 +19,9 @@ A field has one name in a packet, one attribute in a rule that asks for it, and 
 
 Two 16-bit *slots* hold the fields of the upper-layer header on most data planes: the source port or the ICMP type lies
 in the first, the destination port or the ICMP code in the second. `slot` says so, and `SLOTS` has the fields of each.
+
+Fields that rows of data planes ask for under masks share one 16-bit *word*, each with bits of its own: `shift` says
+where they begin, and `WORD` has these fields.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ class Kind(enum.Enum):
     """One number, or None for every number."""
     BITS = enum.auto()
     """Several `FlagMatch`; one of them holds. None of them: every value."""
+    SET = enum.auto()
+    """Some of at most 64 values, as a number: bit i is set where value i is asked for. None: every value."""
     LATER = enum.auto()
     """True for later fragments only, False for every packet."""
 
@@ -90,6 +95,10 @@ class MatchField:
     """The field without which this one means nothing."""
     slot: int | None = None
     """Which of the two 16-bit words of the upper-layer header it lies in; None: in neither."""
+    shift: int | None = None
+    """Where its bits begin in the word of bits that rows ask for under masks; None: they are not in it."""
+    is_maskable: bool = True
+    """Whether a flow entry of OpenFlow may look at some of its bits; if not, it names one value, or does not look."""
     label: str = ""
     """The words before its values in a line for people."""
     shown: Mapping[Family, tuple[int, ...]] = field(default_factory=_map_shown)
@@ -128,7 +137,7 @@ ICMP_CODE = MatchField(
 )  # fmt: skip
 TCP_FLAGS = MatchField(
     "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _map_both(8), every=(), carriers=_TCP,
-    only="only tcp has flags: name tcp as the protocol", shown=_map_shown(0x02, 0x10, 0x12, 0x04, 0x18),
+    only="only tcp has flags: name tcp as the protocol", shift=0, shown=_map_shown(0x02, 0x10, 0x12, 0x04, 0x18),
 )  # fmt: skip
 SOURCE = MatchField("source", "source", "source", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES)
 DESTINATION = MatchField(
@@ -161,6 +170,12 @@ NUMBERS = tuple(each for each in FIELDS if each.kind is Kind.NUMBER)
 
 OF_ICMP = (ICMP_TYPE, ICMP_CODE)
 """The fields of an ICMP message; a rule, a box and a table of rules have what they ask of both as `icmp`."""
+
+WORD = tuple(each for each in FIELDS if each.shift is not None)
+"""The fields whose bits share the word that rows ask for under masks."""
+
+WORD_BITS = sum(each.bits[Family.IPV4] for each in WORD)
+"""How many bits of the word they have together."""
 
 SLOTS = tuple(tuple(each for each in CARRIED if each.slot == slot) for slot in (0, 1))
 """The fields that share each of the two 16-bit words of the upper-layer header: no packet has two of one slot."""

@@ -40,9 +40,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
+from typing import Any
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.difference import count_combinations, count_spans
+from orchestrator.policy.fields import WORD
 from orchestrator.policy.formats.express import NO_PACKETS, matches_of
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.listmoves import Comparisons, everything_of
@@ -50,7 +52,7 @@ from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, 
 from orchestrator.policy.narrowing import Withheld
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.policystep import Moves, PolicyStep, pair_lists
-from orchestrator.policy.space import ALL_BYTES, Box, everything, merge_boxes
+from orchestrator.policy.space import Box, everything, full_set, merge_boxes
 from orchestrator.policy.stateless import is_mixed
 
 MOST_SPANS, MOST_RULES = 500_000, 1024
@@ -177,10 +179,11 @@ def _opposed_answers(moves: Sequence[Moves], closing: Sequence[Moves], direction
 def _answering(box: Box) -> Box:
     """The packets of the other direction.
 
-    They have other flags than the packet that opens their connection.
+    What rows ask for under masks, such as TCP flags, is not that of the packet that opens their connection.
     """
+    any_word: dict[str, Any] = {field.axis: full_set(field, box.family) for field in WORD}
     return box._replace(
-        tcp_flags=ALL_BYTES,
+        **any_word,
         source=box.destination,
         destination=box.source,
         source_ports=box.destination_ports,

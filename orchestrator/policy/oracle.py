@@ -109,6 +109,8 @@ def _holds(field: MatchField, rule: Rule, packet: Packet, groups: Mapping[str, A
             return any(each.low <= found <= each.high for each in asked)
         case Kind.BITS:
             return not asked or any(each.holds(found) for each in asked)
+        case Kind.SET:
+            return asked is None or bool(asked >> found & 1)
         case Kind.LATER:
             return bool(found or not asked)
 

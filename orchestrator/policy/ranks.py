@@ -7,9 +7,9 @@ stretches, and a set of addresses is a set of such *ranks*, whichever the IP ver
     10.1.0.0/16                      |-----------|
     rank          0            1     2           3                 4
 
-The axes that a box keeps as bits (fragments, protocol, ICMP type and code, TCP flags) become one: a rank there is a
-*kind* of header, such as "tcp with SYN alone", "icmp 3/4" or "a later fragment of udp". Kinds that go together are
-neighbours, so nearly every box is a product of five single spans.
+The axes that a box keeps as bits (fragments, protocol, ICMP type and code, TCP flags and so on) become one: a rank
+there is a *kind* of header, such as "tcp with SYN alone", "icmp 3/4" or "a later fragment of udp". Kinds that go
+together are neighbours, so nearly every box is a product of five single spans.
 """
 
 from __future__ import annotations
@@ -148,7 +148,10 @@ class _Kinds:
 def _list_headers(family: Family, headers: set[_Header]) -> Iterator[Packet]:
     """Return one header of each distinguished kind, for each protocol with its fields."""
     places = {field: place for place, field in enumerate(BITS_AXES)}
-    alike = {field: _alike({header[places[field]] for header in headers}, field.shown[family]) for field in _BESIDES}
+    alike = {
+        field: _alike({header[places[field]] for header in headers}, 1 << field.bits[family], field.shown[family])
+        for field in _BESIDES
+    }
     for protocol, later in product(dict.fromkeys((*PROTOCOL.shown[family], *range(256))), (False, True)):
         if family is Family.IPV6 and later != (protocol == IPV6_FRAGMENT):
             continue
@@ -176,11 +179,11 @@ _header = attrgetter(*(field.axis for field in BITS_AXES))
 """What a box says of the header."""
 
 
-def _alike(sets: set[int], preferred: Sequence[int] = ()) -> list[int]:
-    """Return one number below 256 for each class that sets distinguish, preferred ones first."""
+def _alike(sets: set[int], end: int, preferred: Sequence[int] = ()) -> list[int]:
+    """Return one number below `end` for each class that sets distinguish, preferred ones first."""
     listed = sorted(sets)
     classes: dict[tuple[int, ...], int] = {}
-    for number in (*preferred, *range(256)):
+    for number in (*preferred, *range(end)):
         classes.setdefault(tuple(each >> number & 1 for each in listed), number)
     return list(classes.values())
 

@@ -1,8 +1,8 @@
 """Rules as columns, for compilers and classifiers of tens of thousands of rules.
 
-A row is an *atom*: one prefix for each side, one port range for each side, one protocol, one flag match. A rule that
-lists several of these is several atoms, which are disjoint. Addresses of both IP versions are kept left-aligned in 128
-bits (an IPv4 address in the upper 32), so that "equal under the shorter mask" is the same question for both.
+A row is an *atom*: one prefix for each side, one port range for each side, one protocol, one value under a mask. A rule
+that lists several of these is several atoms, which are disjoint. Addresses of both IP versions are kept left-aligned in
+128 bits (an IPv4 address in the upper 32), so that "equal under the shorter mask" is the same question for both.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class RuleTable:
     dp_hi: npt.NDArray[np.uint16]
     icmp_type: npt.NDArray[np.int16]
     icmp_code: npt.NDArray[np.int16]
-    flags_value: npt.NDArray[np.uint8]
-    flags_mask: npt.NDArray[np.uint8]
-    """0: TCP flags are not looked at."""
+    word_value: npt.NDArray[np.uint16]
+    word_mask: npt.NDArray[np.uint16]
+    """The bits of the fields of `WORD` that are looked at (`policy/fields.py`)."""
     frag: npt.NDArray[np.uint8]
     log: npt.NDArray[np.uint8]
     """1: the packets that the rule decides are reported."""
@@ -96,6 +96,6 @@ COLUMNS = {
     "family": np.uint8, "protocol": np.int16, "src_hi": np.uint64, "src_lo": np.uint64, "src_len": np.uint8,
     "dst_hi": np.uint64, "dst_lo": np.uint64, "dst_len": np.uint8, "sp_lo": np.uint16, "sp_hi": np.uint16,
     "dp_lo": np.uint16, "dp_hi": np.uint16, "icmp_type": np.int16, "icmp_code": np.int16,
-    "flags_value": np.uint8, "flags_mask": np.uint8, "frag": np.uint8, "log": np.uint8,
+    "word_value": np.uint16, "word_mask": np.uint16, "frag": np.uint8, "log": np.uint8,
 }  # fmt: skip
 """The columns of a `RuleTable` and their types."""

@@ -95,7 +95,7 @@ def test_rows_meet_exactly_if_some_packet_matches_both(acl: Acl) -> None:
     space = space_of(acl)
     for one, other in itertools.combinations(range(len(space.lines)), 2):
         first, second = space.lines[one], space.lines[other]
-        flags = (first.flags_value ^ second.flags_value) & first.flags_mask & second.flags_mask
+        flags = (first.word_value ^ second.word_value) & first.word_mask & second.word_mask
         apart = (
             not first.source.overlaps(second.source)
             or not first.destination.overlaps(second.destination)

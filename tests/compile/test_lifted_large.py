@@ -141,7 +141,7 @@ def decided_ahead(rows: FlowTable, packets: Packets) -> tuple[npt.NDArray[np.boo
         for side, value in enumerate((source_port, destination_port)):
             holds &= (value >= int(item["port_low"][side])) & (value <= int(item["port_high"][side]))
         holds &= (protocol >= int(item["small_low"][0])) & (protocol <= int(item["small_high"][0]))
-        wanted, mask = map(int, item["flags"])
+        wanted, mask = map(int, item["word"])
         holds &= (protocol != TCP) | (flags & mask == wanted)
         hit |= holds
         claimed[holds] = int(rows.cookie[row]) & (1 << 52) - 1

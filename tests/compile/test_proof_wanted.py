@@ -25,7 +25,7 @@ def sets_of(wanted: Wanted) -> list[tuple[Any, ...]]:
         (
             [members(wanted.addresses, 2 * int(side) + six) for side in each["side"] for six in (0, 1)],
             [members(wanted.ports, int(ports)) for ports in each["ports"]],
-            members(wanted.flags, int(each["flags"])),
+            members(wanted.words, int(each["words"])),
             *(each[name].tolist() for name in ("protocol", "fragments", "family", "table")),
         )
         for each in wanted.wants
@@ -53,7 +53,7 @@ def test_rules_one_by_one_ask_for_what_they_do_by_column(acl: Acl) -> None:
         (proof, "_align_span", lambda real: lambda span, shift: real(Span(span.low, span.high + 1), shift)),
         (proof, "_span_bytes", lambda real: lambda span: real(Span(span.low & ~0xFFFF, span.high))),
         (proof, "_port_set", lambda real: lambda ports, exact: real(ports[:1], exact)),
-        (proof, "_list_flag_pairs", lambda real: lambda flags: real(flags[:1])),
+        (proof, "_list_words", lambda real: lambda rule: real(rule)[:1]),
         (proof, "_read_protocols", lambda real: lambda rule: (0, real(rule)[1])),
     ],
 )

@@ -21,8 +21,8 @@ def reference_levels(table: RuleTable) -> Levels:
         highest = -1
         for atom in range(start, end):
             apart = (boxes[:start, _LOW] > boxes[atom, _HIGH]) | (boxes[atom, _LOW] > boxes[:start, _HIGH])
-            other_flags = (table.flags_value[:start] ^ table.flags_value[atom]) & table.flags_mask[:start]
-            meets = ~apart.any(axis=1) & (other_flags & table.flags_mask[atom] == 0)
+            other_flags = (table.word_value[:start] ^ table.word_value[atom]) & table.word_mask[:start]
+            meets = ~apart.any(axis=1) & (other_flags & table.word_mask[atom] == 0)
             highest = max(highest, int(found[:start][meets].max(initial=-1)))
         found[start:end] = highest + 1
     return found

@@ -12,22 +12,22 @@ typedef struct {
     uint8_t length[2];
     uint8_t family, direction;
     uint8_t protocol[2], fragments[2];
-    uint8_t flags[2];              /* value, mask */
-    uint8_t unused[6];
+    uint16_t word[2];              /* value, mask: TCP flags, and what shares the word with them */
+    uint8_t unused[4];
 } atom;
 
-/* Closed intervals for everything but TCP flags. A box that covers several atoms has the flag mask 0: any flags. */
+/* Closed intervals for everything but the word. A box that covers several atoms has the mask 0: any word. */
 typedef struct {
     u128 low[2], high[2];          /* source and destination addresses */
     uint16_t port_low[2], port_high[2];
     uint8_t protocol[2], fragments[2];
-    uint8_t flags[2];
+    uint16_t word[2];
 } box;
 
 static inline box box_of(const atom *a)
 {
     box b = {{0}, {0}, {a->port[0], a->port[2]}, {a->port[1], a->port[3]}, {a->protocol[0], a->protocol[1]},
-             {a->fragments[0], a->fragments[1]}, {a->flags[0], a->flags[1]}};
+             {a->fragments[0], a->fragments[1]}, {a->word[0], a->word[1]}};
     for (int side = 0; side < 2; side++) {
         b.low[side] = (u128)a->address[2 * side] << 64 | a->address[2 * side + 1];
         b.high[side] = b.low[side] | (a->length[side] >= 128 ? 0 : ~(u128)0 >> a->length[side]);
@@ -44,7 +44,7 @@ static inline int boxes_meet(const box *a, const box *b)
            a->port_low[0] <= b->port_high[0] && b->port_low[0] <= a->port_high[0] &&
            a->protocol[0] <= b->protocol[1] && b->protocol[0] <= a->protocol[1] &&
            a->fragments[0] <= b->fragments[1] && b->fragments[0] <= a->fragments[1] &&
-           !((a->flags[0] ^ b->flags[0]) & a->flags[1] & b->flags[1]);
+           !((a->word[0] ^ b->word[0]) & a->word[1] & b->word[1]);
 }
 
 static inline int box_within(const box *inner, const box *outer)
@@ -65,7 +65,7 @@ static inline int compare_atoms(const atom *a, const atom *b)
     BY(address[0]); BY(address[1]); BY(length[0]);
     BY(address[2]); BY(address[3]); BY(length[1]);
     BY(port[0]); BY(port[1]); BY(port[2]); BY(port[3]);
-    BY(flags[1]); BY(flags[0]);
+    BY(word[1]); BY(word[0]);
 #undef BY
     return 0;
 }

@@ -24,7 +24,7 @@ static inline void cover(extent *whole, const extent *part)
     w->protocol[1] = p->protocol[1] > w->protocol[1] ? p->protocol[1] : w->protocol[1];
     w->fragments[0] = p->fragments[0] < w->fragments[0] ? p->fragments[0] : w->fragments[0];
     w->fragments[1] = p->fragments[1] > w->fragments[1] ? p->fragments[1] : w->fragments[1];
-    w->flags[0] = w->flags[1] = 0;
+    w->word[0] = w->word[1] = 0;
     whole->first = part->first < whole->first ? part->first : whole->first;
     whole->last = part->last > whole->last ? part->last : whole->last;
     whole->least = part->least < whole->least ? part->least : whole->least;
@@ -34,7 +34,7 @@ static inline void cover(extent *whole, const extent *part)
 static inline extent covering(const extent *parts, int count)
 {
     extent whole = parts[0];
-    whole.where.flags[0] = whole.where.flags[1] = 0;
+    whole.where.word[0] = whole.where.word[1] = 0;
     for (int i = 1; i < count; i++)
         cover(&whole, &parts[i]);
     return whole;
@@ -58,7 +58,7 @@ static inline int size(const box *b)
 static inline int same_atom(const extent *a, const extent *b)
 {
     return a->first == b->first && box_within(&a->where, &b->where) && box_within(&b->where, &a->where) &&
-           a->where.flags[0] == b->where.flags[0] && a->where.flags[1] == b->where.flags[1];
+           a->where.word[0] == b->where.word[0] && a->where.word[1] == b->where.word[1];
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Longest-path levels in the overlap graph of a rule list. The essay is in ../levels.py; this is its inner loop.
  *
- * An atom is a box of AXES closed integer intervals and a ternary byte (TCP flags: value under mask). The atoms lie,
+ * An atom is a box of AXES closed integer intervals and a ternary word (value under mask; `fields.WORD`). The atoms lie,
  * sorted so that neighbours in the array are neighbours in space, at the bottom of a packed R-tree of fan-out FAN: node
  * i of a layer covers nodes FAN*i .. FAN*i+FAN-1 of the layer below. Every node has the bounding box of what it covers,
  * and the highest level among the atoms under it that have one already (NONE at first).
@@ -29,7 +29,7 @@ typedef struct {
 } box;
 
 typedef struct {
-    const uint8_t *flags;          /* two bytes an atom: value, mask */
+    const uint16_t *words;         /* two an atom: value, mask */
     const box *boxes[LAYERS];      /* boxes[0]: the atoms */
     int32_t *best[LAYERS];
     uint32_t count[LAYERS];
@@ -44,7 +44,7 @@ static inline int disjoint(const box *a, const box *b)
     return apart;
 }
 
-static inline int flags_differ(const uint8_t *a, const uint8_t *b)
+static inline int words_differ(const uint16_t *a, const uint16_t *b)
 {
     return (a[0] ^ b[0]) & a[1] & b[1];
 }
@@ -69,10 +69,10 @@ static void tree_free(tree *t)
 }
 
 /* Returns 0, or -1 without memory (what was allocated is then freed). */
-static int tree_build(tree *t, const box *atoms, const uint8_t *flags, uint32_t count)
+static int tree_build(tree *t, const box *atoms, const uint16_t *words, uint32_t count)
 {
     memset(t, 0, sizeof *t);
-    t->flags = flags;
+    t->words = words;
     for (int layer = 0;; layer++) {
         box *boxes = layer ? malloc(count * sizeof *boxes) : NULL;
         int32_t *best = malloc(count * sizeof *best);
@@ -100,7 +100,7 @@ static int32_t tree_highest(const tree *t, uint32_t atom, int32_t found)
 {
     struct { int32_t best; int32_t layer; uint32_t node; } stack[LAYERS * FAN];
     const box *wanted = &t->boxes[0][atom];
-    const uint8_t *flags = &t->flags[2 * atom];
+    const uint16_t *word = &t->words[2 * atom];
     int top = 0;
 
     stack[top].best = t->best[t->layers - 1][0];
@@ -113,7 +113,7 @@ static int32_t tree_highest(const tree *t, uint32_t atom, int32_t found)
         int layer = stack[top].layer;
         uint32_t node = stack[top].node;
         if (layer == 0) {
-            if (!flags_differ(flags, &t->flags[2 * node]))
+            if (!words_differ(word, &t->words[2 * node]))
                 found = stack[top].best;
             continue;
         }
@@ -184,14 +184,14 @@ static int all_below(const uint32_t *values, size_t count, size_t limit)
 
 static PyObject *native_levels(PyObject *self, PyObject *args)
 {
-    Py_buffer boxes, flags, sequence, rule, level, kind = {.buf = NULL};
+    Py_buffer boxes, words, sequence, rule, level, kind = {.buf = NULL};
     int classes = 0;
     PyObject *result = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*|y*i", &boxes, &flags, &sequence, &rule, &level, &kind, &classes))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*|y*i", &boxes, &words, &sequence, &rule, &level, &kind, &classes))
         return NULL;
     size_t count = (size_t)boxes.len / sizeof(box);
-    int fits = (size_t)boxes.len == count * sizeof(box) && (size_t)flags.len == 2 * count &&
+    int fits = (size_t)boxes.len == count * sizeof(box) && (size_t)words.len == 4 * count &&
                (size_t)sequence.len == 4 * count && (size_t)rule.len == 4 * count &&
                (size_t)level.len == 4 * count && count < UINT32_MAX && all_below(sequence.buf, count, count);
     if (kind.buf)
@@ -203,7 +203,7 @@ static PyObject *native_levels(PyObject *self, PyObject *args)
         numbering n = {kind.buf, classes};
         int failed;
         Py_BEGIN_ALLOW_THREADS
-        failed = tree_build(&t, boxes.buf, flags.buf, (uint32_t)count);
+        failed = tree_build(&t, boxes.buf, words.buf, (uint32_t)count);
         if (!failed) {
             assign(&t, sequence.buf, rule.buf, &n, level.buf, (uint32_t)count);
             tree_free(&t);
@@ -214,7 +214,7 @@ static PyObject *native_levels(PyObject *self, PyObject *args)
         result = Py_NewRef(Py_None);
     }
     PyBuffer_Release(&boxes);
-    PyBuffer_Release(&flags);
+    PyBuffer_Release(&words);
     PyBuffer_Release(&sequence);
     PyBuffer_Release(&rule);
     PyBuffer_Release(&level);
@@ -225,8 +225,8 @@ static PyObject *native_levels(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"levels", native_levels, METH_VARARGS,
-     "levels(boxes, flags, sequence, rule, level, kind=, classes=): fill `level` for the atoms in `sequence`.\n\n"
-     "boxes: int32[n][2][8], lows then highs, and flags: uint8[n][2], both in tree order; sequence: uint32[n], the tree\n"
+     "levels(boxes, words, sequence, rule, level, kind=, classes=): fill `level` for the atoms in `sequence`.\n\n"
+     "boxes: int32[n][2][8], lows then highs, and words: uint16[n][2], both in tree order; sequence: uint32[n], the tree\n"
      "positions of the atoms in list order; rule: uint32[n], which rule each belongs to; level: int32[n], written;\n"
      "kind: uint32[n], the class of each, if `classes` of them take turns."},
     {NULL, NULL, 0, NULL},

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
+from orchestrator.policy.maskedword import count_rows_of_rule
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange, masks
 
@@ -64,7 +65,7 @@ class Parts(NamedTuple):
 
 def parts_of(rule: Rule, sides: Sides, family: Family) -> Parts:
     """How many entries each clause of a rule takes in one IP version."""
-    sources, rest = _port_parts(rule)
+    sources, rest = port_parts(rule)
     apart = (sources, rest) if _are_worth_it(sources, rest) else (0, sources * rest)
     return Parts(sides.count(rule.source, family), sides.count(rule.destination, family), *apart)
 
@@ -73,7 +74,7 @@ def is_conjunctive(rule: Rule, sides: Sides, number: int = 1) -> bool:
     """Whether a rule is better written as a conjunction than as all its combinations."""
     if not may_be_conjunctive(rule):
         return False
-    sources, rest = _port_parts(rule)
+    sources, rest = port_parts(rule)
     at_most = max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) * sources * rest
     if number >= MOST_NUMBERS or at_most < WORTH:
         return False
@@ -135,7 +136,7 @@ def may_be_conjunctive(rule: Rule) -> bool:
 
 def splits_ports(rule: Rule) -> bool:
     """Return whether a rule's source ports would be a clause of their own."""
-    return rule.source_ports is not EVERY_PORT and _are_worth_it(*_port_parts(rule))
+    return rule.source_ports is not EVERY_PORT and _are_worth_it(*port_parts(rule))
 
 
 def count_masks(ports: tuple[PortRange, ...]) -> int:
@@ -150,10 +151,9 @@ def _count_masks(low: int, high: int) -> int:
     return len(masks(PortRange(low, high)))
 
 
-def _port_parts(rule: Rule) -> tuple[int, int]:
+def port_parts(rule: Rule) -> tuple[int, int]:
     """Count the entries of a rule's source ports, and of its other matches besides addresses."""
-    rest = count_masks(rule.destination_ports) * max(len(rule.flag_matches), 1)
-    return count_masks(rule.source_ports), rest
+    return count_masks(rule.source_ports), count_masks(rule.destination_ports) * count_rows_of_rule(rule)
 
 
 def _are_worth_it(sources: int, rest: int) -> bool:

@@ -19,7 +19,7 @@ Independence
 Read in this order:
 
     rowdecoder.py   match bytes as boxes of intervals, and the same reader in plain Python
-    rulesets.py     rules as sets of addresses, ports, flags
+    rulesets.py     rules as sets of addresses, ports, words
     cover.py        coverage; order.py the order; each in C and in plain Python
     chain.py        a list with all that ends it; sortedrows.py rows sorted out by cookie, and their places
     shortestedit.py which rules of a list are others than before

@@ -1,8 +1,8 @@
 """Check that a rule's items lie inside it and have its volume, in C.
 
 Items that are disjoint (`order.py` sees to that), inside their rule and together of its volume are the rule, no more
-and no less. A volume is how many combinations of address, address, port, port, flag byte, protocol and kind of fragment
-there are; it has up to 305 bits and is counted exactly.
+and no less. A volume is how many combinations of address, address, port, port, word, protocol and kind of fragment
+there are; it has up to 311 bits and is counted exactly.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import numpy as np
 from orchestrator.compile.equivalence.extension import NATIVE
 from orchestrator.compile.equivalence.rowdecoder import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items
 from orchestrator.compile.equivalence.rulesets import Pool, Wanted
+from orchestrator.policy.fields import WORD_BITS
 
 COVERED, OUTSIDE, WRONG_VOLUME = range(3)
+_WORDS = 1 << WORD_BITS
+"""How many words there are."""
 
 
 def cover(items: Items, wanted: Wanted) -> tuple[int, int]:
@@ -27,7 +30,7 @@ def cover(items: Items, wanted: Wanted) -> tuple[int, int]:
     """
     if NATIVE is None:
         return reference_cover(items, wanted)
-    found: tuple[int, int] = NATIVE.cover(items, wanted.wants, *wanted.addresses, *wanted.ports, *wanted.flags)
+    found: tuple[int, int] = NATIVE.cover(items, wanted.wants, *wanted.addresses, *wanted.ports, *wanted.words)
     return found
 
 
@@ -78,9 +81,9 @@ def _is_inside(item: Any, want: Any, wanted: Wanted) -> bool:
     small = ((PROTOCOL, want["protocol"]), (FRAGMENTS, want["fragments"]), (TABLE, (table, table)))
     if any(item["small_low"][axis] < low or high < item["small_high"][axis] for axis, (low, high) in small):
         return False
-    value, mask = (int(each) for each in item["flags"])
-    flags = ((int(one), int(other)) for one, other in _read_members(wanted.flags, int(want["flags"])))
-    return any(not other & ~mask and not (one ^ value) & other for one, other in flags)
+    value, mask = (int(each) for each in item["word"])
+    words = ((int(one), int(other)) for one, other in _read_members(wanted.words, int(want["words"])))
+    return any(not other & ~mask and not (one ^ value) & other for one, other in words)
 
 
 def _lies_in(span: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
@@ -94,7 +97,7 @@ def _count_packets(item: Any) -> int:
             yield int(item["port_high"][side]) - int(item["port_low"][side]) + 1
         for axis in (PROTOCOL, FRAGMENTS):
             yield int(item["small_high"][axis]) - int(item["small_low"][axis]) + 1
-        yield 256 >> int(item["flags"][1]).bit_count()
+        yield _WORDS >> int(item["word"][1]).bit_count()
 
     return prod(list_widths())
 
@@ -104,6 +107,6 @@ def _count_wanted(want: Any, family: int, wanted: Wanted) -> int:
         return 0
     sizes = [sum(high - low + 1 for low, high in _read_addresses(want, side, family, wanted)) for side in (0, 1)]
     sizes += [sum(high - low + 1 for low, high in _read_ports(want, side, wanted)) for side in (0, 1)]
-    sizes.append(sum(256 >> int(mask).bit_count() for _, mask in _read_members(wanted.flags, int(want["flags"]))))
+    sizes.append(sum(_WORDS >> int(mask).bit_count() for _, mask in _read_members(wanted.words, int(want["words"]))))
     sizes += [int(want[axis][1]) - int(want[axis][0]) + 1 for axis in ("protocol", "fragments")]
     return prod(sizes)

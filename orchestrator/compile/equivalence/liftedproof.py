@@ -37,7 +37,7 @@ from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import OWN_ICMP
+from orchestrator.policy.fields import OWN_ICMP, WORD, MatchField
 from orchestrator.policy.model import Direction, Policy, Rule, Tenant
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, find_uncovered
@@ -265,14 +265,14 @@ def _box(item: Any) -> Box | None:
     ported = protocol[0] == protocol[1] and protocol[0] in WITH_PORTS
     pinged = protocol == (OWN_ICMP[family],) * 2
     kinds = (WHOLE if int(item["small_low"][FRAGMENTS]) == 0 else 0) | (LATER if item["small_high"][FRAGMENTS] else 0)
-    value, mask = map(int, item["flags"])
+    value, mask = map(int, item["word"])
     return Box(
         family,
         fragments=kinds,
         protocols=_bytes(*protocol),
         icmp_types=_bytes(past[0].low, min(past[0].high, 255)) if pinged else ALL_BYTES,
         icmp_codes=_bytes(past[1].low, min(past[1].high, 255)) if pinged else ALL_BYTES,
-        tcp_flags=_flags(value, mask),
+        **{field.axis: _members(value, mask, field) for field in WORD},
         source=source,
         destination=destination,
         source_ports=(past[0],) if ported else ALL_PORTS,
@@ -281,9 +281,11 @@ def _box(item: Any) -> Box | None:
 
 
 @lru_cache(maxsize=1024)
-def _flags(value: int, mask: int) -> int:
-    """The set of the flag bytes that a ternary byte holds."""
-    return sum(1 << flags for flags in range(256) if flags & mask == value)
+def _members(word: int, mask: int, field: MatchField) -> int:
+    """The set of a field's values that a word under a mask holds."""
+    end, shift = 1 << field.bits[Family.IPV4], field.shift or 0
+    wanted, looked_at = ((each >> shift) % end for each in (word, mask))
+    return sum(1 << value for value in range(end) if value & looked_at == wanted)
 
 
 def _read_addresses(item: Any, side: int, family: Family) -> Spans:

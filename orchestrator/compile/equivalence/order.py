@@ -102,7 +102,7 @@ def _find_conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
 
 def overlapping(item: Items, others: Items) -> npt.NDArray[np.bool_]:
     """Which of some items share a packet with one."""
-    differing = (others["flags"][:, 0] ^ item["flags"][0]) & others["flags"][:, 1] & item["flags"][1]
+    differing = (others["word"][:, 0] ^ item["word"][0]) & others["word"][:, 1] & item["word"][1]
     found: npt.NDArray[np.bool_] = differing == 0
     for low, high in (("small_low", "small_high"), ("port_low", "port_high")):
         found &= ((others[low] <= item[high]) & (others[high] >= item[low])).all(axis=1)

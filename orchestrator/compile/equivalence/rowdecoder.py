@@ -1,6 +1,6 @@
 """Decode flow entries to items by a reader that shares nothing with the encoder.
 
-An item is a box of closed intervals and a ternary byte, as `_native/equivalence/equivalence.h` draws it. Matches that
+An item is a box of closed intervals and a ternary word, as `_native/equivalence/equivalence.h` draws it. Matches that
 are no such box (a mask that is not a prefix, a field that is not known, fields that no packet has together) are
 refused, never read as something wider.
 """
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from orchestrator.compile.equivalence.extension import NATIVE
 from orchestrator.errors import NotEquivalent
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import TCP_FLAGS
 from orchestrator.program.flows import FlowTable
 
 Items = npt.NDArray[Any]
@@ -31,13 +33,19 @@ ITEM = np.dtype(
         ("port_high", np.uint16, (2,)),
         ("small_low", np.uint8, (4,)),
         ("small_high", np.uint8, (4,)),
-        ("flags", np.uint8, (2,)),
+        ("word", np.uint16, (2,)),
         ("priority", np.uint16),
+        ("unused", np.uint16),
         ("rule", np.uint32),
+        ("padding", np.uint32),
         ("key", np.int64),
+        ("end", np.uint64),
     ]
 )
-"""`item` of the extension. Addresses are (side, half): source and destination, the lower half first."""
+"""`item` of the extension. Addresses are (side, half): source and destination, the lower half first.
+
+`word` is a value under a mask (`fields.WORD`).
+"""
 
 REGISTERS = np.dtype([("value", np.uint32, (4,)), ("mask", np.uint32, (4,))])
 """What a match asks of reg0 to reg3."""
@@ -114,6 +122,7 @@ _FIELDS = {
 }
 _CUT_SHORT, _UNKNOWN, _TWICE, _BESIDE, _NOT_A_PREFIX, _NO_SUCH = range(1, 7)
 _FAMILY_OF = {0x0800: 4, 0x86DD: 6}
+_HIGHEST_FLAGS = (1 << TCP_FLAGS.bits[Family.IPV4]) - 1
 
 
 class _NotUnderstoodError(Exception):
@@ -199,10 +208,7 @@ def _fill_item(item: Any, registers: Any, tests: list[_Test]) -> None:
         item["port_low"][side], item["port_high"][side] = by_name[name].interval if name in by_name else (0, 0xFFFF)
     for place, (low, high) in ((PROTOCOL, protocols), (FRAGMENTS, _read_fragments(by_name)), (FAMILY, families)):
         item["small_low"][place], item["small_high"][place] = low, high
-    if "flags" in by_name:
-        if by_name["flags"].mask > 0xFF:
-            raise _NotUnderstoodError(_NO_SUCH)
-        item["flags"] = by_name["flags"].value, by_name["flags"].mask
+    item["word"] = _read_word(by_name)
     for first in (0, 2):
         pair = by_name.get(f"registers {first}")
         if pair is not None:
@@ -218,11 +224,21 @@ def _kind(by_name: dict[str, _Test]) -> tuple[tuple[int, int], tuple[int, int]]:
         if family is None:
             raise _NotUnderstoodError(_NO_SUCH)
         families = (family, family)
-    elif "protocol" in by_name or "fragment" in by_name:
+    elif not by_name.keys().isdisjoint(("protocol", "fragment")):
         raise _NotUnderstoodError(_NO_SUCH)
     if "protocol" in by_name:
         protocols = (by_name["protocol"].exact,) * 2
     return families, protocols
+
+
+def _read_word(by_name: dict[str, _Test]) -> tuple[int, int]:
+    """TCP flags under their mask."""
+    value = mask = 0
+    if "flags" in by_name:
+        value, mask = by_name["flags"].value, by_name["flags"].mask
+        if mask > _HIGHEST_FLAGS:
+            raise _NotUnderstoodError(_NO_SUCH)
+    return value, mask
 
 
 def _read_fragments(by_name: dict[str, _Test]) -> tuple[int, int]:

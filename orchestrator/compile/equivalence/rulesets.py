@@ -2,7 +2,7 @@
 
     rule ──▶ want ── source ─────────▶ address set (a list of disjoint spans in each IP version)
                  ├── ports, or ICMP ─▶ port set     (a list of disjoint ranges)
-                 ├── TCP flags ──────▶ flag set     (a list of disjoint values under masks)
+                 ├── TCP flags ──────▶ word set     (a list of disjoint values under masks)
                  └── protocol, fragments, IP version, table
 
 A rule's packets are every combination of one member from each axis. Tens of thousands of rules share few sets, and most
@@ -33,7 +33,7 @@ WANT = np.dtype(
     [
         ("side", np.uint32, (2,)),
         ("ports", np.uint32, (2,)),
-        ("flags", np.uint32),
+        ("words", np.uint32),
         ("protocol", np.uint8, (2,)),
         ("fragments", np.uint8, (2,)),
         ("family", np.uint8),
@@ -53,7 +53,7 @@ _HALF = (1 << 64) - 1
 _WHOLE = (1 << 128) - 1
 _ONES = np.uint64(_HALF)
 _EVERY_PORT = [(0, HIGHEST_PORT)]
-_ANY_FLAGS = [(0, 0)]
+_ANY_WORD = [(0, 0)]
 _KIND_OF = attrgetter(*(each.attribute for each in (*NUMBERS, FRAGMENTS)), "established", "tcp_flags")
 _ICMP_OF = attrgetter(*(each.attribute for each in OF_ICMP))
 
@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
     wants: npt.NDArray[Any]
     addresses: Pool
     ports: Pool
-    flags: Pool
+    words: Pool
 
 
 def expected_packets(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
@@ -86,23 +86,23 @@ def expect_by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mappin
     """Return the packets of many rules, computed by column."""
     wants = np.zeros(len(rules), WANT)
     if not rules:
-        return Wanted(wants, _make_pool([], np.uint8), _make_pool([], np.uint16), _make_pool([], np.uint8))
+        return Wanted(wants, _make_pool([], np.uint8), _make_pool([], np.uint16), _make_pool([], np.uint16))
     sides, wants["side"] = _number_objects([rule.source for rule in rules], [rule.destination for rule in rules])
     kinds, ports_of = _Kinds(), _Ports()
     kind = [kinds.number(rule) for rule in rules]
     wants["ports"][:, 0] = ports_of.numbers([rule.source_ports for rule in rules])
     wants["ports"][:, 1] = ports_of.numbers([rule.destination_ports for rule in rules])
     rows = np.array(kinds.rows, WANT)[kind]
-    for name in ("flags", "protocol", "family"):
+    for name in ("words", "protocol", "family"):
         wants[name] = rows[name]
     for side, values in enumerate(zip(*map(_ICMP_OF, kinds.examples), strict=True)):
         sets = np.array([-1 if each is None else ports_of.one(each, each) for each in values], np.int64)[kind]
         wants["ports"][:, side] = np.where(sets < 0, wants["ports"][:, side], sets)
-    whole_only = (wants["ports"] != 0).any(axis=1) | (rows["flags"] != 0)
+    whole_only = (wants["ports"] != 0).any(axis=1) | kinds.looking_at_flags()[kind]
     wants["fragments"][:, 0] = rows["fragments"][:, 0]
     wants["fragments"][:, 1] = ~whole_only
     wants["table"] = table
-    return Wanted(wants, _make_address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
+    return Wanted(wants, _make_address_pool(sides, groups), ports_of.pool(), kinds.word_pool())
 
 
 def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
@@ -110,7 +110,7 @@ def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mappi
 
     A column of one value takes as long as one of a thousand.
     """
-    rows, flags = [], []
+    rows, words = [], []
     addresses: list[list[Span]] = []
     ports: list[list[tuple[int, int]]] = []
     for place, (rule, at) in enumerate(zip(rules, table, strict=True)):
@@ -120,14 +120,14 @@ def expect_one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mappi
         kind, code = _ICMP_OF(rule)
         own = _port_set(rule.source_ports, kind), _port_set(rule.destination_ports, code)
         ports += own
-        flags.append(_list_flag_pairs(rule.flag_matches))
-        whole_only = own != (_EVERY_PORT, _EVERY_PORT) or flags[place] != _ANY_FLAGS
+        words.append(_list_words(rule))
+        whole_only = own != (_EVERY_PORT, _EVERY_PORT) or bool(rule.flag_matches)
         fragments = int(rule.fragments), int(not whole_only)
         two, family = (2 * place, 2 * place + 1), only_family(rule.protocol) or 0
         rows.append(_WANT_OCTETS.pack(*two, *two, place, *_read_protocols(rule), *fragments, family, at))
     spans_wanted = b"".join([_span_bytes(span) for each in addresses for span in each])
     pool = Pool(_sum_lengths(addresses), np.frombuffer(spans_wanted, _SPAN))
-    return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _make_pool(ports, np.uint16), _make_pool(flags, np.uint8))
+    return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _make_pool(ports, np.uint16), _make_pool(words, np.uint16))
 
 
 def _span_bytes(span: Span) -> bytes:
@@ -155,30 +155,38 @@ class _Kinds:
         self.rows: list[tuple[Any, ...]] = []
         self._known: dict[object, int] = {}
         self.examples: list[Rule] = []
-        self._flag_sets: dict[tuple[FlagMatch, ...], int] = {(): 0}
+        self._word_sets: dict[tuple[FlagMatch, ...], int] = {}
 
     def number(self, rule: Rule) -> int:
         key = _KIND_OF(rule)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = len(self.rows)
-            flags = self._flag_sets.setdefault(rule.flag_matches, len(self._flag_sets))
+            words = self._word_sets.setdefault(rule.flag_matches, len(self._word_sets))
             fragments = (1, 1) if rule.fragments else (0, 1)
             family = only_family(rule.protocol) or 0
-            self.rows.append(((0, 0), (0, 0), flags, _read_protocols(rule), fragments, family, 0, (0, 0)))
+            self.rows.append(((0, 0), (0, 0), words, _read_protocols(rule), fragments, family, 0, (0, 0)))
             self.examples.append(rule)
         return found
 
-    def flag_pool(self) -> Pool:
-        return _make_pool([_list_flag_pairs(flags) for flags in self._flag_sets], np.uint8)
+    def looking_at_flags(self) -> npt.NDArray[np.bool_]:
+        """Which kinds look at TCP flags."""
+        return np.array([bool(each.flag_matches) for each in self.examples], np.bool_)
+
+    def word_pool(self) -> Pool:
+        return _make_pool([_combine_words(asked) for asked in self._word_sets], np.uint16)
 
 
 def _read_protocols(rule: Rule) -> tuple[int, int]:
     return (0, 255) if rule.protocol is None else (rule.protocol, rule.protocol)
 
 
-def _list_flag_pairs(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
-    return [(each.value, each.mask) for each in flags] or _ANY_FLAGS
+def _list_words(rule: Rule) -> list[tuple[int, int]]:
+    return _combine_words(rule.flag_matches)
+
+
+def _combine_words(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
+    return [(each.value, each.mask) for each in flags] or _ANY_WORD
 
 
 def _port_set(ports: tuple[PortRange, ...], exact: int | None) -> list[tuple[int, int]]:

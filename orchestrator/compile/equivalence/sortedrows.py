@@ -179,7 +179,7 @@ def _matches_everything(item: Any) -> bool:
         and not item["port_low"].any()
         and bool((item["port_high"] == 0xFFFF).all())
         and (int(item["small_low"][1]), int(item["small_high"][1])) == (0, 1)
-        and not item["flags"].any()
+        and not item["word"].any()
     )
 
 

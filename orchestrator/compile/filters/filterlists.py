@@ -61,7 +61,7 @@ WORLDS = tuple(World(family, later) for family in Family for later in (False, Tr
 class Line(NamedTuple):
     """One row: its match, its verdict, its counter's comment, and whether it logs.
 
-    Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest). A row that is
+    Numbers below zero match everything, as does a mask of zero; port ranges are (lowest, highest). A row that is
     `limited` permits so many packets a second, and denies those beyond. One that `leaves` packets to connections
     neither decides nor counts.
     """
@@ -73,8 +73,8 @@ class Line(NamedTuple):
     destination_ports: tuple[int, int]
     icmp_type: int
     icmp_code: int
-    flags_value: int
-    flags_mask: int
+    word_value: int
+    word_mask: int
     permit: bool
     comment: str
     log: bool = False
@@ -156,7 +156,7 @@ class FilterList:
             rules.protocol.tolist(),
             zip(rules.sp_lo.tolist(), rules.sp_hi.tolist(), strict=True),
             zip(rules.dp_lo.tolist(), rules.dp_hi.tolist(), strict=True),
-            *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "flags_value", "flags_mask")),
+            *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "word_value", "word_mask")),
             (rules.action == PERMIT).tolist(),
             (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), self._numbers.tolist(), strict=True)),
             (rules.log == 1).tolist(),

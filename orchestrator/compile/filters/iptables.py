@@ -26,6 +26,7 @@ from orchestrator.compile.filters.limits import Limits
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
+from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.policy.model import Action, Policy, ReturnTraffic
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
@@ -220,14 +221,16 @@ def _matches(line: Line, family: Family) -> Iterator[str]:
     if line.icmp_type >= 0:
         yield from _match_icmp(line, family)
     ports = (*_match_ports("--sport", line.source_ports), *_match_ports("--dport", line.destination_ports))
-    if ports or line.flags_mask:
-        yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_match_flags(line)])
-    if line.flags_mask & ~_SIX_FLAGS:
+    flags, of_flags = line.word_value & FLAG_BITS, line.word_mask & FLAG_BITS
+    if ports or of_flags:
+        named = (each & _SIX_FLAGS for each in (flags, of_flags))
+        yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_match_flags(*named)])
+    if of_flags & ~_SIX_FLAGS:
         if family is Family.IPV6:
             raise NotExpressible(
                 f"{line.comment}: ip6tables cannot look at the TCP flags ECE and CWR", place="tcp_flags"
             )
-        yield _u32(f"12>>16&{line.flags_mask:#x}={line.flags_value:#x}")
+        yield _u32(f"12>>16&{of_flags:#x}={flags:#x}")
 
 
 def _matches_of_first(line: Line) -> Iterator[str]:
@@ -273,8 +276,7 @@ def _match_ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
     return (f"{option} {low}" if low == high else f"{option} {low}:{high}",)
 
 
-def _match_flags(line: Line) -> tuple[str, ...]:
-    mask, value = line.flags_mask & _SIX_FLAGS, line.flags_value & _SIX_FLAGS
+def _match_flags(value: int, mask: int) -> tuple[str, ...]:
     return (f"--tcp-flags {_spell_flags(mask)} {_spell_flags(value)}",) if mask else ()
 
 

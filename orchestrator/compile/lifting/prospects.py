@@ -26,6 +26,7 @@ from orchestrator.compile.openflow.encoder import MaskedRules, with_port_masks
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.savings import Look, Prospect
 from orchestrator.policy import spans
+from orchestrator.policy.fields import WORD_BITS
 from orchestrator.policy.model import Action, Direction, Policy, Tenant
 from orchestrator.policy.space import Box
 from orchestrator.program.rules import EGRESS, INGRESS, RuleTable
@@ -215,7 +216,7 @@ def _shape_codes(table: RuleTable) -> npt.NDArray[np.uint64]:
     digits: Sequence[tuple[Column, int]] = (
         (table.family == 6, 2), (table.src_len, 129), (table.dst_len, 129), (table.frag, 3), (table.protocol >= 0, 2),
         (_port_kind(table.sp_lo, table.sp_hi), 18), (_port_kind(table.dp_lo, table.dp_hi), 18),
-        (table.flags_mask, 256), *((column >= 0, 2) for column in table.icmp),
+        (table.word_mask, 1 << WORD_BITS), *((column >= 0, 2) for column in table.icmp),
     )  # fmt: skip
     code = np.zeros(len(table), np.uint64)
     for digit, radix in digits:

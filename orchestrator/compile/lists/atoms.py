@@ -1,8 +1,8 @@
 """From rules to atoms: the rows of a `RuleTable`.
 
-A rule is the union of its families x sources x destinations x port ranges x flag matches. Prefixes of one side are
-aggregated first and port ranges are disjoint by construction, so the atoms of a rule are disjoint and no packet is in
-two of them.
+A rule is the union of its families x sources x destinations x port ranges x words (`fields.WORD`). Prefixes of one
+side are aggregated first and port ranges are disjoint by construction, so the atoms of a rule are disjoint and no
+packet is in two of them.
 
 Lists hold tens of thousands of rules, so Python hardly touches a single one: attributes are read as columns.
 Sides, port lists and kinds (everything else that a rule matches) are laid down once for each distinct object in a
@@ -24,6 +24,8 @@ from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES
 from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, Atom, few_atoms, table_of
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
+from orchestrator.policy.fields import BITS_AXES, Kind
+from orchestrator.policy.maskedword import words_of_rule
 from orchestrator.policy.model import AddressGroup, ReturnTraffic, Rule, resolve
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import return_rules
@@ -226,13 +228,14 @@ def _port_pool(lists: list[tuple[PortRange, ...]]) -> _Pool:
     return _Pool.of(owner, len(lists), (words[:, 0], words[:, 1]))
 
 
-_KIND = ("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
+_KIND = (*(field.attribute for field in BITS_AXES if field.kind is not Kind.BITS), "established", "tcp_flags")
+"""The attributes of a rule that are its kind; the last two are what it asks of TCP flags."""
 
 
 class _Kinds(NamedTuple):
     """The distinct matches of rules besides addresses and ports.
 
-    `flags` are lists of (value, mask).
+    `words` are lists of (value, mask).
 
     `family` is the only one the kind can match in (0: both), `frag` what it asks of fragments, ports not counted in.
     """
@@ -243,7 +246,7 @@ class _Kinds(NamedTuple):
     icmp_code: npt.NDArray[np.int16]
     frag: npt.NDArray[np.uint8]
     family: npt.NDArray[np.uint8]
-    flags: _Pool
+    words: _Pool
 
     @classmethod
     def of(cls, rules: Sequence[Rule]) -> _Kinds:
@@ -251,8 +254,8 @@ class _Kinds(NamedTuple):
         example = np.empty(len(keys), np.int64)
         example[of_rule] = np.arange(len(rules))
         kinds = [rules[place] for place in example.tolist()]
-        flags = [(number, each) for number, rule in enumerate(kinds) for each in rule.flag_matches or (_NO_FLAGS,)]
-        values = np.array([(each.value, each.mask) for _, each in flags], np.uint64).reshape(-1, 2)
+        words = [(number, each) for number, rule in enumerate(kinds) for each in words_of_rule(rule)]
+        values = np.array([each for _, each in words], np.uint64).reshape(-1, 2)
         return cls(
             of_rule=of_rule,
             protocol=np.array([_replace_none(rule.protocol) for rule in kinds], np.int16),
@@ -260,18 +263,10 @@ class _Kinds(NamedTuple):
             icmp_code=np.array([_replace_none(rule.icmp_code) for rule in kinds], np.int16),
             frag=np.array([_number_fragments(rule) for rule in kinds], np.uint8),
             family=np.array([only_family(rule.protocol) or 0 for rule in kinds], np.uint8),
-            flags=_Pool.of(
-                np.array([number for number, _ in flags], np.int64), len(kinds), (values[:, 0], values[:, 1])
+            words=_Pool.of(
+                np.array([number for number, _ in words], np.int64), len(kinds), (values[:, 0], values[:, 1])
             ),
         )
-
-
-class _NoFlags(NamedTuple):
-    value: int = 0
-    mask: int = 0
-
-
-_NO_FLAGS = _NoFlags()
 
 
 def _replace_none(value: int | None) -> int:
@@ -297,7 +292,7 @@ def _expand_rules(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -
         ends[rows] for rows in (parts.source_ports, parts.destination_ports) for ends in (low, high)
     )
     with_ports = (sp_lo > 0) | (sp_hi < HIGHEST_PORT) | (dp_lo > 0) | (dp_hi < HIGHEST_PORT)
-    flags_value, flags_mask = (column[parts.flags].astype(np.uint8) for column in pools.kinds.flags.columns)
+    word_value, word_mask = (column[parts.words].astype(np.uint16) for column in pools.kinds.words.columns)
     return RuleTable(
         order=rule.astype(np.uint32),
         number=numbers[rule],
@@ -318,8 +313,8 @@ def _expand_rules(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -
         dp_hi=dp_hi,
         icmp_type=pools.kinds.icmp_type[kind],
         icmp_code=pools.kinds.icmp_code[kind],
-        flags_value=flags_value,
-        flags_mask=flags_mask,
+        word_value=word_value,
+        word_mask=word_mask,
         frag=np.where(with_ports, np.uint8(FRAG_NOT_LATER), pools.kinds.frag[kind]),
         log=listed.log[rule],
     )
@@ -345,7 +340,7 @@ class _Parts(NamedTuple):
     destination: Indices
     source_ports: Indices
     destination_ports: Indices
-    flags: Indices
+    words: Indices
 
 
 def _combinations(rule: Indices, version: Indices, listed: _Listed, pools: _Pools) -> _Parts:
@@ -357,7 +352,7 @@ def _combinations(rule: Indices, version: Indices, listed: _Listed, pools: _Pool
             (pools.sides, listed.destination[rule] * len(_FAMILIES) + version),
             (pools.ports, listed.source_ports[rule]),
             (pools.ports, listed.destination_ports[rule]),
-            (pools.kinds.flags, listed.kind[rule]),
+            (pools.kinds.words, listed.kind[rule]),
         )
     ]
     counts = np.ones(len(rule))

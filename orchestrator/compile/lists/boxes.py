@@ -2,7 +2,7 @@
 
 A rule becomes atoms by its own words (`atoms.py`). A part of a rule has none: it is what is left of it, or what it
 shares with another. So its box is taken apart here: one atom for each combination of a protocol, a prefix of either
-side, a range of either side's ports (or an ICMP type and code), and a match of TCP flags. They are disjoint.
+side, a range of either side's ports (or an ICMP type and code), and a word of masked bits. They are disjoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from math import prod
 import numpy as np
 
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.formats.express import flag_matches_of, prefixes_of
+from orchestrator.policy.formats.express import prefixes_of
+from orchestrator.policy.maskedword import count_rows, words_of_box
 from orchestrator.policy.ports import PortRange, masks
 from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
@@ -67,7 +68,7 @@ def _rows_of_kind(box: Box) -> int:
     """Count a box's rows from its parts, without combining them."""
     sides = prod(len(prefixes_of(side, box.family)) for side in (box.source, box.destination))
     ports = prod(sum(map(_count_masks, ranges)) for ranges in (box.source_ports, box.destination_ports))
-    past = prod(map(_count_choices, box.icmp)) * max(len(flag_matches_of(box.tcp_flags)), 1)
+    past = prod(map(_count_choices, box.icmp)) * sum(count_rows(mask) for _, mask in words_of_box(box))
     return len(_list_protocols(box)) * sides * ports * past
 
 
@@ -102,13 +103,13 @@ def _make_rows(box: Box) -> Iterator[_Row]:
     sides = [[_side(prefix) for prefix in prefixes_of(side, box.family)] for side in (box.source, box.destination)]
     ports = list(product(box.source_ports, box.destination_ports))
     icmp = list(product(*map(_members, box.icmp)))
-    flags = [(match.value, match.mask) for match in flag_matches_of(box.tcp_flags)] or [(0, 0)]
+    words = words_of_box(box)
     for protocol in _list_protocols(box):
         fragments = _fragments(box, protocol)
         for source, destination in product(*sides):
-            for (from_ports, to_ports), (kind, code), flag in product(ports, icmp, flags):
+            for (from_ports, to_ports), (kind, code), word in product(ports, icmp, words):
                 ended = (*source, *destination, *from_ports, *to_ports)
-                yield (int(box.family), protocol, *ended, kind, code, *flag, fragments)
+                yield (int(box.family), protocol, *ended, kind, code, *word, fragments)
 
 
 def _side(prefix: Prefix) -> tuple[int, int, int]:

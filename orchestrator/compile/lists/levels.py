@@ -26,8 +26,8 @@ The levels
     A rule is a union of boxes (atoms); rules overlap if any of their atoms do, and all atoms of a rule have its level.
 
 How it is computed
-    Everything an atom matches becomes an interval of integers on eight axes, except TCP flags (value under mask), which
-    are looked at last:
+    Everything an atom matches becomes an interval of integers on eight axes, except the word (value under mask,
+    `fields.WORD`), which is looked at last:
 
         source, destination       prefixes as intervals of IPv4 addresses; where there are others, of ranks among the
                                   list's own addresses, IPv6 behind IPv4
@@ -76,12 +76,12 @@ def levels(table: RuleTable) -> Levels:
     `table` is ordered by `order` within each tenant, the atoms of a rule side by side.
     """
     boxes = table_boxes(table)
-    flags = np.stack((table.flags_value, table.flags_mask), axis=1)
+    words = np.stack((table.word_value, table.word_mask), axis=1)
     tree_order = _by_place(boxes, table)
     sequence = np.empty(len(table), np.uint32)
     sequence[tree_order] = np.arange(len(table), dtype=np.uint32)
     found = np.zeros(len(table), np.int32)
-    _levels.levels(boxes[tree_order], flags[tree_order], sequence, rule_ordinals(table), found)
+    _levels.levels(boxes[tree_order], words[tree_order], sequence, rule_ordinals(table), found)
     return found
 
 
@@ -94,13 +94,13 @@ _ATOM = np.dtype(
         ("direction", np.uint8),
         ("protocol", np.uint8, (2,)),
         ("fragments", np.uint8, (2,)),
-        ("flags", np.uint8, (2,)),
-        ("unused", np.uint8, (6,)),
+        ("word", np.uint16, (2,)),
+        ("unused", np.uint8, (4,)),
     ]
 )
 """`struct atom` of the extension (`_native/atom.h`)."""
 
-_ATOM_OCTETS = struct.Struct("=4Q4H2BBB2B2B2B6x")
+_ATOM_OCTETS = struct.Struct("=4Q4H2BBB2B2B2H4x")
 """The same for one atom."""
 
 ATOM_WORDS = _ATOM.itemsize // 8
@@ -119,7 +119,7 @@ def pack_atoms(table: RuleTable) -> Atoms:
     rows["family"], rows["direction"] = table.family, table.direction
     rows["protocol"][:, _LOW], rows["protocol"][:, _HIGH] = _find_protocols(table)
     rows["fragments"][:, _LOW], rows["fragments"][:, _HIGH] = _find_fragments(table)
-    rows["flags"][:, 0], rows["flags"][:, 1] = table.flags_value, table.flags_mask
+    rows["word"][:, 0], rows["word"][:, 1] = table.word_value, table.word_mask
     return rows.view(np.uint64).reshape(len(table), ATOM_WORDS)
 
 
@@ -136,25 +136,25 @@ def _atom_bytes(atom: Atom) -> bytes:
         *((atom.dp_lo, atom.dp_hi) if code < 0 else (code, code)),
         atom.src_len, atom.dst_len, atom.family, atom.direction,
         *((0, 255) if atom.protocol < 0 else (atom.protocol, atom.protocol)),
-        atom.frag == FRAG_LATER, atom.frag != FRAG_NOT_LATER, atom.flags_value, atom.flags_mask,
+        atom.frag == FRAG_LATER, atom.frag != FRAG_NOT_LATER, atom.word_value, atom.word_mask,
     )  # fmt: skip
 
 
-def turns(boxes: Boxes, flags: npt.NDArray[np.uint8], order: Integers, kinds: Integers, classes: int) -> Levels:
+def turns(boxes: Boxes, words: npt.NDArray[np.uint16], order: Integers, kinds: Integers, classes: int) -> Levels:
     """Compute levels where classes of boxes alternate.
 
     Class i has the levels i, i + `classes`, i + 2 `classes`, ...
 
     A box gets the lowest of its class that is not below that of any earlier box it overlaps.
 
-    `boxes` (n, 2, 8) as `table_boxes` makes them and `flags` (n, 2) are in list order, `order` puts neighbours
+    `boxes` (n, 2, 8) as `table_boxes` makes them and `words` (n, 2) are in list order, `order` puts neighbours
     together.
     """
     sequence = np.empty(len(boxes), np.uint32)
     sequence[order] = np.arange(len(boxes), dtype=np.uint32)
     found = np.zeros(len(boxes), np.int32)
     each = np.arange(len(boxes), dtype=np.uint32)
-    columns = np.ascontiguousarray(boxes[order]), np.ascontiguousarray(flags[order])
+    columns = np.ascontiguousarray(boxes[order]), np.ascontiguousarray(words[order])
     _levels.levels(*columns, sequence, each, found, kinds.astype(np.uint32), classes)
     return found
 

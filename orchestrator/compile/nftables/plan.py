@@ -49,6 +49,7 @@ import numpy as np
 
 from orchestrator.compile.lists.levels import turns
 from orchestrator.compile.nftables.space import AXES, Axis, Bits, Rows, Shape, Space
+from orchestrator.policy.maskedword import FLAG_BITS
 
 
 class Wave(NamedTuple):
@@ -79,7 +80,7 @@ def row_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
     source, destination = (space.low[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION))
     wide = [space.unbounded[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION)]
     order = np.lexsort((source, destination, *wide))  # neighbours in space, those open to every address apart
-    return turns(boxes, space.flags[rows], order, kinds, classes).astype(np.int64)
+    return turns(boxes, space.words[rows], order, kinds, classes).astype(np.int64)
 
 
 FEW_ROWS = 8
@@ -247,7 +248,7 @@ class Planner:
         if certain is None:
             looked_at = [axis for axis in AXES if axis not in cut]
             every = self._space.unbounded[looked_at].all(axis=0)
-            certain = self._certain[cut] = every & (self._space.flags[:, 1] == 0)
+            certain = self._certain[cut] = every & (self._space.words[:, 1] == 0)
         here = certain[rows]
         first = int(here.argmax()) if len(here) else 0
         return rows[: first + 1] if len(here) and here[first] else rows
@@ -283,7 +284,7 @@ class Planner:
         """The first of the rows that match the same packets; the others never match."""
         first: dict[tuple[object, ...], int] = {}
         for row in rows.tolist():
-            key = (*self._space.low[Axis.SOURCE :, row].tolist(), int(self._space.flags[row, 0]))
+            key = (*self._space.low[Axis.SOURCE :, row].tolist(), int(self._space.words[row, 0]))
             first.setdefault(key, row)
         return Table(shape, tuple(first.values()))
 
@@ -350,14 +351,16 @@ class Planner:
 def shape_of(space: Space, row: int) -> Shape | None:
     """Return a row's shape without the protocol.
 
-    None if it matches nothing else, or a range of ports, which no mask expresses.
+    None if it matches nothing else, a range of ports, which no mask expresses, or more of its word than TCP flags.
     """
     line = space.lines[row]
+    if line.word_mask & ~FLAG_BITS:
+        return None
     ports = []
     for axis in (Axis.SOURCE_PORTS, Axis.DESTINATION_PORTS):
         low, high = space.values(axis, int(space.low[axis, row]), int(space.high[axis, row]))
         if low != high and not space.unbounded[axis, row]:
             return None
         ports.append(not space.unbounded[axis, row])
-    shape = Shape(line.source.length, line.destination.length, ports[0], ports[1], line.flags_mask)
+    shape = Shape(line.source.length, line.destination.length, ports[0], ports[1], line.word_mask)
     return shape if any(shape) else None

@@ -1,7 +1,7 @@
 """A filter list's rows as boxes of ranks, for the planner to compare and cut.
 
 Every axis is cut into the ranges of values that no row tells apart; a *rank* numbers them in ascending order. A row is
-then an interval of ranks on each axis, whatever the axis is made of, plus the TCP flags it asks for:
+then an interval of ranks on each axis, whatever the axis is made of, plus the word (`fields.WORD`) it asks for:
 
     source address   0.0.0.0 ... 9.255.255.255 | 10.0.0.0 ... 10.255.255.255 | 11.0.0.0 ... 255.255.255.255
     rank                       0               |              1              |              2
@@ -47,7 +47,7 @@ AXES = tuple(Axis)
 class Space:
     """Boxes: `low` and `high` ranks (5, rows); `starts`: each rank's first value by axis.
 
-    `unbounded`: (5, rows) whether the row takes every value; `flags`: (rows, 2) value and mask.
+    `unbounded`: (5, rows) whether the row takes every value; `words`: (rows, 2) value and mask.
     """
 
     lines: tuple[Line, ...]
@@ -55,7 +55,7 @@ class Space:
     low: Ranks
     high: Ranks
     unbounded: Bits
-    flags: npt.NDArray[np.uint8]
+    words: npt.NDArray[np.uint16]
     starts: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -77,9 +77,9 @@ class Space:
             high.append([rank[b + 1] - 1 for _, b in pairs])
         lows, highs = np.array(low, np.int32), np.array(high, np.int32)
         last = np.array([len(each) - 2 for each in starts], np.int32)
-        flags = np.array([(line.flags_value, line.flags_mask) for line in lines], np.uint8).reshape(-1, 2)
+        words = np.array([(line.word_value, line.word_mask) for line in lines], np.uint16).reshape(-1, 2)
         unbounded = (lows == 0) & (highs == last[:, None])
-        return cls(tuple(lines), family, lows, highs, unbounded, flags, tuple(starts))
+        return cls(tuple(lines), family, lows, highs, unbounded, words, tuple(starts))
 
     def values(self, axis: Axis, first: int, last: int) -> tuple[int, int]:
         """The lowest and the highest value of an interval of ranks."""
@@ -87,12 +87,12 @@ class Space:
 
     def meeting(self, row: int, others: Rows) -> Rows:
         """Return those of some rows that share a packet with a row."""
-        value, mask = self.flags[row]
+        value, mask = self.words[row]
         for axis in _MOST_TELLING_FIRST:
             low, high = self.low[axis], self.high[axis]
             others = others[(low[others] <= high[row]) & (high[others] >= low[row])]
         if mask and len(others):
-            theirs = self.flags[others]
+            theirs = self.words[others]
             others = others[(theirs[:, 0] ^ value) & theirs[:, 1] & mask == 0]
         return others
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables.space import Axis, Shape
 from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.policy.ports import HIGHEST_PORT
 
 IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
@@ -101,8 +102,9 @@ def _about_header(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
             found.append((axis, f"{field(axis, family, icmp=True)} {number}"))
         elif ports != (0, HIGHEST_PORT):
             found.append((axis, f"{field(axis, family)} {interval(axis, family, *ports)}"))
-    if line.flags_mask:
-        found.append((None, f"tcp flags & {line.flags_mask:#04x} == {line.flags_value:#04x}"))
+    flags, of_flags = line.word_value & FLAG_BITS, line.word_mask & FLAG_BITS
+    if of_flags:
+        found.append((None, f"tcp flags & {of_flags:#04x} == {flags:#04x}"))
     return found
 
 
@@ -137,5 +139,5 @@ def shape_key(shape: Shape, line: Line, family: Family) -> str:
     if shape.destination_port:
         parts.append(str(line.slots[1][0]))
     if shape.flags:
-        parts.append(f"{line.flags_value:#04x}")
+        parts.append(f"{line.word_value:#04x}")
     return " . ".join(parts)

@@ -22,6 +22,7 @@ from orchestrator.compile.openflow.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.errors import TooLarge
+from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.rules import FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
@@ -232,7 +233,7 @@ def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint3
         (rules.protocol + 1, 257),  # which ports and ICMP fields there are depends on it
         (_find_kinds(masked.sp_mask, _ALL_16), 3),
         (_find_kinds(masked.dp_mask, _ALL_16), 3),
-        (rules.flags_mask != 0, 2),
+        (rules.word_mask & FLAG_BITS != 0, 2),
         *((column >= 0, 2) for column in rules.icmp),
     )
     code = np.zeros(len(rules), np.uint32)
@@ -267,7 +268,8 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
         ports = ((masked.sp_value, masked.sp_mask), (masked.dp_value, masked.dp_mask))
         for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
             parts += _masked_field(field, value[rows], mask[rows], _ALL_16)
-        parts += _masked_field(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
+        flags, of_flags = (column[rows] & FLAG_BITS for column in (rules.word_value, rules.word_mask))
+        parts += _masked_field(oxm.TCP_FLAGS, flags, of_flags, _ALL_16)
     for field, column in zip(ICMP_FIELDS.get(protocol, ()), rules.icmp, strict=False):
         if column[first] >= 0:
             parts.append(_Part(field, (column[rows],)))

@@ -16,6 +16,7 @@ import numpy as np
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, everything
+from orchestrator.policy.maskedword import FLAG_BITS, count_rows, words_of_rule
 from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
 from orchestrator.policy.ports import HIGHEST_PORT, PortRange, masks
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, only_family
@@ -46,7 +47,6 @@ _HALF = (1 << 64) - 1
 DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
 ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
 _EVERYTHING = {family: (everything(family),) for family in Family}
-_NO_FLAGS = ((0, 0),)
 
 
 class Atom(NamedTuple):
@@ -71,8 +71,8 @@ class Atom(NamedTuple):
     dp_hi: int
     icmp_type: int
     icmp_code: int
-    flags_value: int
-    flags_mask: int
+    word_value: int
+    word_mask: int
     frag: int
     log: int
 
@@ -110,14 +110,14 @@ def _of_family(rule: Rule, family: Family, groups: Mapping[str, AddressGroup]) -
     """
     sides = _words(rule.source, family, groups), _words(rule.destination, family, groups)
     ports = rule.source_ports, rule.destination_ports
-    flags = [(each.value, each.mask) for each in rule.flag_matches] or _NO_FLAGS
-    if len(sides[0]) * len(sides[1]) * len(ports[0]) * len(ports[1]) * len(flags) > FEW:
+    words = words_of_rule(rule)
+    if len(sides[0]) * len(sides[1]) * len(ports[0]) * len(ports[1]) * len(words) > FEW:
         return [()] * (FEW + 1)
     exact = [ANY_BYTE if each is None else each for each in (rule.protocol, rule.icmp_type, rule.icmp_code)]
     return [
         (family, exact[0], *source, *destination, low.low, low.high, high.low, high.high, exact[1], exact[2],
          *asked, _number_fragments(rule, low, high), rule.log)
-        for source, destination, low, high, asked in product(sides[0], sides[1], ports[0], ports[1], flags)
+        for source, destination, low, high, asked in product(sides[0], sides[1], ports[0], ports[1], words)
     ]  # fmt: skip
 
 
@@ -154,10 +154,10 @@ def few_matches(rules: RuleTable, register: Field | None) -> tuple[list[int], li
 
 def few_counts(rules: RuleTable) -> list[int]:
     """How many flow entries each of some atoms becomes."""
-    ends = (rules.sp_lo, rules.sp_hi, rules.dp_lo, rules.dp_hi)
+    columns = (rules.sp_lo, rules.sp_hi, rules.dp_lo, rules.dp_hi, rules.word_mask)
     return [
-        len(_make_covers(*ports[:2])) * len(_make_covers(*ports[2:]))
-        for ports in zip(*[column.tolist() for column in ends], strict=True)
+        len(_make_covers(*row[:2])) * len(_make_covers(*row[2:4])) * count_rows(row[4])
+        for row in zip(*[column.tolist() for column in columns], strict=True)
     ]
 
 
@@ -201,7 +201,11 @@ def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
         head.append(exact_term(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if atom.protocol >= 0:
         head.append(exact_term(oxm.IP_PROTO, atom.protocol))
-    tail = [_masked_field(oxm.TCP_FLAGS, atom.flags_value, atom.flags_mask)] if atom.protocol in PORT_FIELDS else []
+    tail = (
+        [_masked_field(oxm.TCP_FLAGS, atom.word_value & FLAG_BITS, atom.word_mask & FLAG_BITS)]
+        if atom.protocol in PORT_FIELDS
+        else []
+    )
     icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), (atom.icmp_type, atom.icmp_code), strict=False)
     tail += [exact_term(field, value) for field, value in icmp if value >= 0]
     if register is not None:

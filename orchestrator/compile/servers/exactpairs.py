@@ -142,7 +142,7 @@ def pairs_of_kind(rules: RuleTable, kind: PairSet) -> Bits:
     """Return a mask of the permits that a kind of set can hold."""
     bits = kind.family.bits
     found: Bits = (rules.family == kind.family.value) & (rules.action == PERMIT)
-    found &= (rules.src_len == bits) & (rules.dst_len == bits) & (rules.flags_mask == 0)
+    found &= (rules.src_len == bits) & (rules.dst_len == bits) & (rules.word_mask == 0)
     found &= (rules.sp_lo == 0) & (rules.sp_hi == HIGHEST_PORT)
     for column in rules.icmp:
         found &= column < 0

@@ -5,9 +5,10 @@
 
 so each packet to a tenant that is here has a row, which says what `policy/prefilter.py` says and who counts it. Rows
 are those of a flow cache (`cacherows.py`), in a table of their own. Packets that a rule with `log` denies are deferred
-to the filter, which reports them. Prefixes are exclusive, so tenants do not meet, and in what order their rows stand
-among each other means nothing. Packets to others find no row, neither do those to a tenant whose list there is no room
-for: the filter behind decides both.
+to the filter, which reports them, and so are those that a rule matches apart from fields that rows do not look at.
+Prefixes are exclusive, so tenants do not meet, and in what order their rows stand among each other means nothing.
+Packets to others find no row, neither do those to a tenant whose list there is no room for: the filter behind decides
+both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterlists import FilterList, Line, World
 from orchestrator.compile.servers.bitvectors import MOST_RULES
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP
 from orchestrator.policy.spans import Span
@@ -107,6 +109,8 @@ def _row(line: Line, prefix: Prefix) -> Iterator[CacheRow]:
     owner = read_comment(line.comment)
     assert owner is not None
     verdict = Verdict.PERMIT if line.permit else Verdict.DEFER if line.log else Verdict.DENY
+    if line.word_mask & ~FLAG_BITS:
+        verdict = Verdict.DEFER
     first, second = (Span(*ends) for ends in line.slots)
     yield CacheRow(
         prefix.family,
@@ -115,7 +119,7 @@ def _row(line: Line, prefix: Prefix) -> Iterator[CacheRow]:
         first,
         second,
         _EVERY_PROTOCOL if line.protocol < 0 else Span(line.protocol, line.protocol),
-        (line.flags_value, line.flags_mask),
+        (line.word_value & FLAG_BITS, line.word_mask & FLAG_BITS),
         verdict,
         () if verdict is Verdict.DEFER else (Cookie(Tier.SERVER, *owner).pack(),),
     )

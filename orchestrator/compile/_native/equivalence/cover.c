@@ -1,11 +1,11 @@
 /* Whether the items of every rule lie inside it and have together its volume. With pairwise disjointness (index.c) that
- * makes them the rule, no more and no less. Volumes have up to 305 bits and are counted exactly, in 32-bit limbs. */
+ * makes them the rule, no more and no less. Volumes have up to 311 bits and are counted exactly, in 32-bit limbs. */
 #include "equivalence.h"
 
 #define LIMBS 10
 
 typedef struct {
-    uint32_t side[2], ports[2], flags;          /* which sets of the pools */
+    uint32_t side[2], ports[2], words;          /* which sets of the pools */
     uint8_t protocol[2], fragments[2];          /* lowest, highest */
     uint8_t family, table;                      /* family 0: both */
     uint8_t unused[2];
@@ -25,7 +25,7 @@ typedef struct {
 } pool;
 
 typedef struct {
-    pool addresses, ports, flags;               /* address sets come in pairs: IPv4, IPv6 */
+    pool addresses, ports, words;               /* address sets come in pairs: IPv4, IPv6 */
 } pools;
 
 static int holds_addresses(const pool *p, uint32_t set, u128 low, u128 high)
@@ -56,11 +56,11 @@ static int holds_ports(const pool *p, uint32_t set, uint16_t low, uint16_t high)
     return from < to && spans[from].low <= low && high <= spans[from].high;
 }
 
-static int holds_flags(const pool *p, uint32_t set, const uint8_t *flags)
+static int holds_word(const pool *p, uint32_t set, const uint16_t *word)
 {
-    const uint8_t(*members)[2] = p->members;
+    const uint16_t(*members)[2] = p->members;
     for (uint32_t i = p->start[set]; i < p->start[set + 1]; i++)
-        if (!(members[i][1] & ~flags[1]) && !((members[i][0] ^ flags[0]) & members[i][1]))
+        if (!(members[i][1] & ~word[1]) && !((members[i][0] ^ word[0]) & members[i][1]))
             return 1;
     return 0;
 }
@@ -77,7 +77,7 @@ static int inside(const item *it, const want *w, const pools *p)
             return 0;
     return w->protocol[0] <= b->small_low[PROTOCOL] && b->small_high[PROTOCOL] <= w->protocol[1] &&
            w->fragments[0] <= b->small_low[FRAGMENTS] && b->small_high[FRAGMENTS] <= w->fragments[1] &&
-           b->small_low[TABLE] == w->table && b->small_high[TABLE] == w->table && holds_flags(&p->flags, w->flags, it->flags);
+           b->small_low[TABLE] == w->table && b->small_high[TABLE] == w->table && holds_word(&p->words, w->words, it->word);
 }
 
 /* log2 of how many addresses, ports, ... an interval of a power of two has. */
@@ -92,7 +92,7 @@ static unsigned bits_of(u128 width)
 static void add_item(uint64_t *limbs, const item *it)
 {
     const box *b = &it->box;
-    unsigned bits = 8 - (unsigned)__builtin_popcount(it->flags[1]);
+    unsigned bits = WORD_BITS - (unsigned)__builtin_popcount(it->word[1]);
     for (int i = 0; i < 2; i++)
         bits += bits_of(b->high[i] - b->low[i]) + bits_of((u128)(b->port_high[i] - b->port_low[i]));
     bits += bits_of((u128)(b->small_high[PROTOCOL] - b->small_low[PROTOCOL]));
@@ -163,11 +163,11 @@ static void volume(uint64_t *limbs, const want *w, int six, const pools *p)
         multiply_addresses(limbs, &p->addresses, 2 * w->side[i] + (uint32_t)six);
         multiply_number(limbs, ports);
     }
-    const uint8_t(*flags)[2] = p->flags.members;
-    uint64_t bytes = 0;
-    for (uint32_t j = p->flags.start[w->flags]; j < p->flags.start[w->flags + 1]; j++)
-        bytes += (uint64_t)256 >> __builtin_popcount(flags[j][1]);
-    multiply_number(limbs, bytes * (w->protocol[1] - w->protocol[0] + 1u) * (w->fragments[1] - w->fragments[0] + 1u));
+    const uint16_t(*words)[2] = p->words.members;
+    uint64_t values = 0;
+    for (uint32_t j = p->words.start[w->words]; j < p->words.start[w->words + 1]; j++)
+        values += (uint64_t)1 << (WORD_BITS - __builtin_popcount(words[j][1]));
+    multiply_number(limbs, values * (w->protocol[1] - w->protocol[0] + 1u) * (w->fragments[1] - w->fragments[0] + 1u));
 }
 
 enum { COVERED, OUTSIDE, WRONG_VOLUME };
@@ -211,29 +211,29 @@ static int is_pool(const Py_buffer *start, const Py_buffer *members, size_t size
 
 PyObject *native_cover(PyObject *self, PyObject *args)
 {
-    enum { ITEMS, WANTS, ADDRESS_START, ADDRESSES, PORT_START, PORTS, FLAG_START, FLAGS, BUFFERS };
+    enum { ITEMS, WANTS, ADDRESS_START, ADDRESSES, PORT_START, PORTS, WORD_START, WORDS, BUFFERS };
     Py_buffer b[BUFFERS];
     (void)self;
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &b[6], &b[7]))
         return NULL;
     size_t count = (size_t)b[ITEMS].len / sizeof(item), rules = (size_t)b[WANTS].len / sizeof(want), at = 0;
     size_t address_sets = (size_t)b[ADDRESS_START].len / 4 - 1, port_sets = (size_t)b[PORT_START].len / 4 - 1;
-    size_t flag_sets = (size_t)b[FLAG_START].len / 4 - 1;
+    size_t word_sets = (size_t)b[WORD_START].len / 4 - 1;
     int fits = (size_t)b[ITEMS].len == count * sizeof(item) && (size_t)b[WANTS].len == rules * sizeof(want) &&
-               b[ADDRESS_START].len >= 4 && b[PORT_START].len >= 4 && b[FLAG_START].len >= 4 &&
+               b[ADDRESS_START].len >= 4 && b[PORT_START].len >= 4 && b[WORD_START].len >= 4 &&
                is_pool(&b[ADDRESS_START], &b[ADDRESSES], sizeof(address_span), address_sets) &&
                is_pool(&b[PORT_START], &b[PORTS], sizeof(port_span), port_sets) &&
-               is_pool(&b[FLAG_START], &b[FLAGS], 2, flag_sets);
+               is_pool(&b[WORD_START], &b[WORDS], 4, word_sets);
     for (size_t i = 0; fits && i < rules; i++) {
         const want *w = (const want *)b[WANTS].buf + i;
-        fits = w->flags < flag_sets;
+        fits = w->words < word_sets;
         for (int side = 0; side < 2; side++)
             fits = fits && 2 * (size_t)w->side[side] + 1 < address_sets && w->ports[side] < port_sets;
     }
     int wrong = COVERED;
     if (fits) {
         pools p = {{b[ADDRESS_START].buf, b[ADDRESSES].buf}, {b[PORT_START].buf, b[PORTS].buf},
-                   {b[FLAG_START].buf, b[FLAGS].buf}};
+                   {b[WORD_START].buf, b[WORDS].buf}};
         Py_BEGIN_ALLOW_THREADS
         wrong = check(b[ITEMS].buf, count, b[WANTS].buf, rules, &p, &at);
         Py_END_ALLOW_THREADS

@@ -194,12 +194,12 @@ static int assemble(const match *m, item *to, registers *r)
     wrong = wrong ? wrong : addresses(m, &to->box);
     wrong = wrong ? wrong : ports(m, &to->box);
     wrong = wrong ? wrong : fragments(m, &to->box);
-    to->flags[0] = to->flags[1] = 0;
+    to->word[0] = to->word[1] = 0;
     if (looks_at(m, TCP_FLAGS)) {
-        if (m->mask[TCP_FLAGS] > 0xff)
+        if (m->mask[TCP_FLAGS] > TCP_FLAGS_HIGHEST)
             return NO_SUCH_PACKET;
-        to->flags[0] = (uint8_t)m->value[TCP_FLAGS];
-        to->flags[1] = (uint8_t)m->mask[TCP_FLAGS];
+        to->word[0] = (uint16_t)m->value[TCP_FLAGS];
+        to->word[1] = (uint16_t)m->mask[TCP_FLAGS];
     }
     memset(r, 0, sizeof *r);
     for (int pair = 0; pair < 2; pair++)

@@ -1,11 +1,14 @@
 /* What the parts of the equivalence check share. The essay is in ../../equivalence/__init__.py.
  *
- * An item is one flow entry as what it matches: a box of closed intervals on eight axes and a ternary byte (TCP flags:
- * value under mask), with its priority and the place of its rule. Addresses of both IP versions are left-aligned in 128
- * bits; ICMP types and codes stand in the ports' place. The NumPy dtypes in ../../equivalence/rowdecoder.py are the same.
+ * An item is one flow entry as what it matches: a box of closed intervals on eight axes and a ternary word (the
+ * fields that share it: value under mask), with its priority and the place of its rule. Addresses of both IP versions are left-aligned in
+ * 128 bits; ICMP types and codes stand in the ports' place. The NumPy dtypes in ../../equivalence/rowdecoder.py are the
+ * same.
  */
 #ifndef ACLFLOW_EQUIVALENCE_H
 #define ACLFLOW_EQUIVALENCE_H
+
+#include "match_fields.h" /* made by setup.py */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -26,7 +29,7 @@ typedef struct {
 
 typedef struct {
     box box;
-    uint8_t flags[2];                           /* value, mask */
+    uint16_t word[2];                           /* value, mask */
     uint16_t priority;
     uint32_t rule;                              /* which rule, as an index of what the caller keeps */
     int64_t key;                                /* grows with the rules' order; the same for the items of a rule */
@@ -48,7 +51,7 @@ static inline int boxes_apart(const box *a, const box *b)
 
 static inline int items_overlap(const item *a, const item *b)
 {
-    return !boxes_apart(&a->box, &b->box) && !((a->flags[0] ^ b->flags[0]) & a->flags[1] & b->flags[1]);
+    return !boxes_apart(&a->box, &b->box) && !((a->word[0] ^ b->word[0]) & a->word[1] & b->word[1]);
 }
 
 /* Whether two items must not stand in one table: they overlap, and they are of one rule, or the one of the earlier rule

@@ -4,7 +4,7 @@ static PyMethodDef methods[] = {
     {"decode", native_decode, METH_VARARGS,
      "decode(match, width, length, items, registers) -> (row, reason): fill `items` and `registers`; row -1: all read."},
     {"cover", native_cover, METH_VARARGS,
-     "cover(items, wants, address_start, addresses, port_start, ports, flag_start, flags) -> (reason, place)."},
+     "cover(items, wants, address_start, addresses, port_start, ports, word_start, words) -> (reason, place)."},
     {"clash", native_clash, METH_VARARGS,
      "clash(items, others, same) -> (int, int) | None: an item of each in the wrong order; `same`: each pair once."},
     {"edits", native_edits, METH_VARARGS,
