@@ -16,7 +16,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.program.flows import Flow, FlowTable
 
 _BASIC = {
-    0: "in_port", 3: "eth_dst", 4: "eth_src", 5: "eth_type", 6: "vlan_vid", 10: "ip_proto",
+    0: "in_port", 3: "eth_dst", 4: "eth_src", 5: "eth_type", 6: "vlan_vid", 8: "ip_dscp", 10: "ip_proto",
     11: "ipv4_src", 12: "ipv4_dst", 13: "tcp_src", 14: "tcp_dst", 15: "udp_src", 16: "udp_dst",
     17: "sctp_src", 18: "sctp_dst", 19: "icmp_type", 20: "icmp_code", 21: "arp_op", 22: "arp_spa", 23: "arp_tpa",
     24: "arp_sha", 25: "arp_tha", 26: "ipv6_src", 27: "ipv6_dst", 29: "icmpv6_type", 30: "icmpv6_code",
@@ -132,7 +132,7 @@ def fields_of(packet: Packet, in_port: int, eth_src: int, eth_dst: int, *, first
     fields = {
         "in_port": in_port, "eth_src": eth_src, "eth_dst": eth_dst, "eth_type": 0x86DD if six else 0x0800,
         "vlan_vid": 0, f"{version}_src": packet.source, f"{version}_dst": packet.destination,
-        "ip_proto": packet.protocol, "ip_frag": 3 if packet.later_fragment else int(first),
+        "ip_dscp": packet.dscp, "ip_proto": packet.protocol, "ip_frag": 3 if packet.later_fragment else int(first),
     }  # fmt: skip
     if packet.later_fragment:
         return fields

@@ -295,7 +295,8 @@ def packets() -> SearchStrategy[Packet]:
         byte = st.sampled_from((0, 3, 4, 8, 128, 255))
         return st.builds(
             Packet, st.just(family), address, address, st.sampled_from((TCP, UDP, ICMP, ICMPV6, SCTP, 47, 44)),
-            port, port, byte, byte, st.sampled_from((0x00, 0x02, 0x10, 0x12, 0x04, 0x01)), st.booleans(),
+            port, port, byte, byte, st.sampled_from((0x00, 0x02, 0x10, 0x12, 0x04, 0x01)),
+            st.sampled_from((0, 0, 1, 10, 40, 46, 63)), st.booleans(),
         )  # fmt: skip
 
     return st.one_of(of(Family.IPV4), of(Family.IPV6)).map(possible)

@@ -164,6 +164,7 @@ def flow_of(packet: Packet, sender: Endpoint | None, numbers: dict[str, int]) ->
         "in_port": numbers[sender.port] if sender else UPLINK, "dl_src": mac, "dl_dst": GATEWAY, "dl_type": kind,
         f"{side}_src": format_address(packet.family, packet.source),
         f"{side}_dst": format_address(packet.family, packet.destination), "nw_proto": packet.protocol,
+        "nw_tos": packet.dscp << 2,
     }  # fmt: skip
     if packet.later_fragment:
         words["nw_frag"] = "later"

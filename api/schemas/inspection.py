@@ -12,6 +12,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 from orchestrator.policy.describe import box_json, box_text
 from orchestrator.policy.difference import Change, Difference, Fate
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT
 from orchestrator.policy.findings import Finding, Subject
 from orchestrator.policy.model import Packet, Rule
 from orchestrator.policy.oracle import Step
@@ -21,6 +22,7 @@ from orchestrator.wire.lists import FindingKind, SeverityWord, Waiver
 
 AddressText = Annotated[str, Field(max_length=45, examples=["198.51.100.7", "2001:db8::7"])]
 Byte = Annotated[int, Field(ge=0, le=255)]
+CodePoint = Annotated[int, Field(ge=0, le=HIGHEST_CODE_POINT)]
 KindWord = FindingKind | Literal["expiring"]
 SeverityCounts = dict[SeverityWord, int]
 PartWord = Literal["difference", "findings", "cost", "firewall"]
@@ -42,6 +44,7 @@ class PacketBody(Incoming):
     icmp_type: Byte = 0
     icmp_code: Byte = 0
     tcp_flags: Byte = Field(default=0, description="FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128")
+    dscp: CodePoint = 0
     later_fragment: bool = False
 
     def packet(self) -> Packet:
@@ -60,6 +63,7 @@ class PacketBody(Incoming):
             icmp_type=self.icmp_type,
             icmp_code=self.icmp_code,
             tcp_flags=self.tcp_flags,
+            dscp=self.dscp,
             later_fragment=self.later_fragment,
         )
 
@@ -80,6 +84,7 @@ class PacketBody(Incoming):
             icmp_type=packet.icmp_type,
             icmp_code=packet.icmp_code,
             tcp_flags=packet.tcp_flags,
+            dscp=packet.dscp,
             later_fragment=packet.later_fragment,
         )
 

@@ -53,6 +53,7 @@ class LoggedPacketBody(Outgoing):
     icmp_type: int
     icmp_code: int
     tcp_flags: int
+    dscp: int
     later_fragment: bool
     octets: int = Field(description="the packet's length on the link")
 
@@ -75,6 +76,7 @@ class LoggedPacketBody(Outgoing):
             icmp_type=packet.icmp_type,
             icmp_code=packet.icmp_code,
             tcp_flags=packet.tcp_flags,
+            dscp=packet.dscp,
             later_fragment=packet.later_fragment,
             octets=record.length,
         )

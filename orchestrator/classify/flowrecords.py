@@ -4,10 +4,10 @@ The packet log exports such files.
 
     message: header 16 bytes | set | set ...    a set: id, length, then templates (2), options (3) or records (256 on)
 
-Records are read by their templates, of any exporter: addresses, protocol, ports, ICMP type, TCP flags, fragment offset,
-packets, bytes and a time. A record says less than a packet's headers do. TCP flags of a record are those of its packet
-only where it has one packet; and a packet without ports may be a later fragment, unless the record says its offset.
-`missing` holds what a record does not say, and `Deciding.knows` says whether it matters.
+Records are read by their templates, of any exporter: addresses, protocol, ports, ICMP type, TCP flags, DSCP, fragment
+offset, packets, bytes and a time. A record says less than a packet's headers do. TCP flags of a record are those of its
+packet only where it has one packet; and a packet without ports may be a later fragment, unless the record says its
+offset. `unread` holds what a record does not say, and `Deciding.knows` says whether it matters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from orchestrator.classify.frames import NO_TIME
 from orchestrator.classify.grouping import I64
-from orchestrator.classify.packets import FLAGS, FRAGMENT, PACKET, Packets, Unread, halves
+from orchestrator.classify.packets import FLAGS, FRAGMENT, PACKET, SERVICE, Packets, Unread, halves
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, WITH_PORTS
@@ -37,7 +37,7 @@ _VARIABLE, _LONG, _ENTERPRISE = 0xFFFF, 0xFF, 0x8000
 _MOST_TEMPLATES = 1 << 16
 
 _BYTES, _PACKETS = (1, 85), (2, 86)
-_PROTOCOL, _FLAGS, _OFFSET = 4, 6, 88
+_PROTOCOL, _FLAGS, _OFFSET, _SERVICE, _DSCP = 4, 6, 88, 5, 195
 _SOURCE_PORTS, _DESTINATION_PORTS = (7, 180, 182), (11, 181, 183)
 _ADDRESSES = {Family.IPV4: (8, 12), Family.IPV6: (27, 28)}
 _ICMP = {Family.IPV4: 32, Family.IPV6: 139}
@@ -54,7 +54,7 @@ class FlowRecords:
     """The records of a piece of a file."""
 
     packets: Packets
-    """What each says of its packets; see `missing` of PACKET."""
+    """What each says of its packets; see `unread` of PACKET."""
     count: I64
     byte_counts: I64
     times: I64
@@ -181,7 +181,8 @@ def _record(fields: Mapping[int, bytes]) -> Read:
         return _make_unread(Unread.BROKEN), count, length, time
     protocol = _number(fields, _PROTOCOL)
     later = (family is Family.IPV6 and protocol == IPV6_FRAGMENT) or bool(_number(fields, _OFFSET))
-    missing = 0
+    service = _number(fields, _DSCP) & 0x3F if _DSCP in fields else _number(fields, _SERVICE) >> 2 & 0x3F
+    missing = 0 if _DSCP in fields or _SERVICE in fields else SERVICE
     ports = icmp = flags = (0, 0)
     if not later:
         if protocol in WITH_PORTS:
@@ -195,7 +196,7 @@ def _record(fields: Mapping[int, bytes]) -> Read:
             missing |= FRAGMENT
     packet = (
         halves(family, source), halves(family, destination), *ports, protocol, family.value, *icmp,
-        0 if missing & FLAGS else flags[0], int(later), int(Unread.READ), missing, 0,
+        0 if missing & FLAGS else flags[0], int(later), int(Unread.READ) | missing, service, 0,
     )  # fmt: skip
     return packet, count, length, time
 

@@ -181,6 +181,7 @@ class _Frame:
                 source=self._number(start + 12, 4),
                 destination=self._number(start + 16, 4),
                 protocol=self._number(start + 9, 1),
+                dscp=self._number(start + 1, 1) >> 2,
                 later_fragment=bool(self._number(start + 6, 2) & 0x1FFF),
             ),
             start + header,
@@ -195,7 +196,9 @@ class _Frame:
         self._ends(start + 40 + payload if payload else self._end)
         protocol, place, later = self._upper_layer(self._number(start + 6, 1), start + 40)
         source, destination = self._number(start + 8, 16), self._number(start + 24, 16)
-        return self._transport(Packet(Family.IPV6, source, destination, protocol, later_fragment=later), place)
+        dscp = self._number(start, 2) >> 6 & 0x3F
+        found = Packet(Family.IPV6, source, destination, protocol, dscp=dscp, later_fragment=later)
+        return self._transport(found, place)
 
     def _ends(self, end: int) -> None:
         """The datagram is known to end there: in front of padding at most."""
@@ -235,5 +238,6 @@ class _Frame:
                 icmp_type=self._number(start, 1),
                 icmp_code=self._number(start + 1, 1),
                 tcp_flags=self._number(start + 13, 1) if protocol == TCP else 0,
+                dscp=packet.dscp,
             )
         )  # fmt: skip

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
-from orchestrator.classify.packets import FLAGS, FRAGMENT, Packets
+from orchestrator.classify.packets import FRAGMENT, NOT_SAID, Packets
 from orchestrator.classify.search import Search
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.fields import WORD
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows, world
@@ -74,17 +76,20 @@ class Deciding:
         self._ways = ORDER if own else (way,)
         self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
-        sets: set[int] = set()
+        sets: dict[str, set[int]] = {field.name: set() for field in WORD}
         self._searches: dict[tuple[Direction, Family], Overlaid] = {}
         for direction in self._ways:
             begin = len(deciders)
             rows = rule_rows(acl, direction, returns=returns)
             deciders += _deciders(acl, direction, returns)
             for family, listed in rows.items():
-                sets |= {row.box.tcp_flags for row in listed}
+                for field in WORD:
+                    sets[field.name] |= {getattr(row.box, field.axis) for row in listed}
                 placed = [Placed(row.position, begin + row.position, row.box) for row in listed]
                 self._searches[direction, family] = Overlaid.of(family, placed, searching)
-        self._flags = _different_flags(sets)
+        self._different = {
+            field.name: _find_different(sets[field.name], 1 << field.bits[Family.IPV4]) for field in WORD
+        }
         self.deciders = tuple(deciders)
         """Of each direction that may be asked, in the order of the list, with its default at the end."""
         self.permits = np.array([each.action is Action.PERMIT for each in deciders], np.bool_)
@@ -106,19 +111,19 @@ class Deciding:
         return Verdicts(decider, let_out)
 
     def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
-        """Return for which packets the same rules decide, whatever their `missing` fields are."""
-        missing = packets["missing"]
+        """Return for which packets the same rules decide, whatever the fields are that they do not say."""
+        missing = packets["unread"]
         known = np.ones(len(packets), np.bool_)
         first: Verdicts | None = None
-        for later in (False, True):
-            for flags in self._flags:
-                tried = packets.copy()
-                tried["tcp_flags"] = np.where(missing & FLAGS, flags, packets["tcp_flags"])
-                tried["later"] = packets["later"] | (later & (missing & FRAGMENT != 0))
-                tried["tcp_flags"][tried["later"] != 0] = 0
-                found = self.verdicts(tried)
-                first = first or found
-                known &= (found.decider == first.decider) & (found.let_out == first.let_out)
+        for later, *values in product((False, True), *self._different.values()):
+            tried = packets.copy()
+            for name, value in zip(self._different, values, strict=True):
+                tried[name] = np.where(missing & NOT_SAID[name], value, packets[name])
+            tried["later"] = packets["later"] | (later & (missing & FRAGMENT != 0))
+            tried["tcp_flags"][tried["later"] != 0] = 0
+            found = self.verdicts(tried)
+            first = first or found
+            known &= (found.decider == first.decider) & (found.let_out == first.let_out)
         return known
 
     def _asked_packets(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
@@ -140,11 +145,11 @@ class Deciding:
         return found
 
 
-def _different_flags(sets: Collection[int]) -> tuple[int, ...]:
-    """Return one set of TCP flags of each kind that the rules tell apart."""
+def _find_different(sets: Collection[int], end: int) -> tuple[int, ...]:
+    """Return one number below `end` of each kind that sets of numbers tell apart."""
     kinds: dict[tuple[int, ...], int] = {}
-    for flags in range(256):
-        kinds.setdefault(tuple(each >> flags & 1 for each in sets), flags)
+    for number in range(end):
+        kinds.setdefault(tuple(each >> number & 1 for each in sets), number)
     return tuple(kinds.values())
 
 

@@ -28,11 +28,17 @@ class Unread(enum.IntEnum):
     OTHER_LINK = 4
     """Of a kind of link that is not read here."""
     UNSAID = 5
-    """Of a flow record that does not say what a rule asks: TCP flags, or whether it is of later fragments."""
+    """Of a flow record that does not say what a rule asks: TCP flags, DSCP, or whether it is of later fragments."""
 
 
-FLAGS, FRAGMENT = 1, 2
-"""Bits of `missing`: what a flow record does not say of its packets."""
+FLAGS, FRAGMENT, SERVICE = 0x10, 0x20, 0x40
+"""Bits of `unread`: what a flow record does not say of its packets. DSCP is the last."""
+
+NOT_SAID = {"tcp_flags": FLAGS, "dscp": SERVICE}
+"""The bits for fields of which a record says nothing."""
+
+REASON = 0x0F
+"""The bits of `unread` that are a number of `Unread`."""
 
 Packets = npt.NDArray[Any]
 """Records of PACKET."""
@@ -43,15 +49,15 @@ PACKET = np.dtype(
     [
         ("source", *ADDRESS), ("destination", *ADDRESS), ("source_port", np.uint16), ("destination_port", np.uint16),
         ("protocol", np.uint8), ("family", np.uint8), ("icmp_type", np.uint8), ("icmp_code", np.uint8),
-        ("tcp_flags", np.uint8), ("later", np.uint8), ("unread", np.uint8), ("missing", np.uint8),
+        ("tcp_flags", np.uint8), ("later", np.uint8), ("unread", np.uint8), ("dscp", np.uint8),
         ("length", np.uint32),
     ]
 )  # fmt: skip
 """A packet in 48 bytes, as `_native/packet.h` has it.
 
 Addresses are upper and lower half, left-aligned in 128 bits as in a `RuleTable` (an IPv4 address in the upper 32). The
-fields are those of `Packet`, zero where a packet has none. `missing` is zero but for flow records, `length` the length
-of its frame on the wire.
+fields are those of `Packet`, zero where a packet has none. `unread` is a number of `Unread`, in flow records also bits
+of what they do not say; `length` is that of its frame on the wire.
 """
 
 SEEN = 44
@@ -81,7 +87,7 @@ def record(packet: Packet, size: int = 0) -> tuple[Any, ...]:
     return (
         halves(packet.family, packet.source), halves(packet.family, packet.destination),
         packet.source_port, packet.destination_port, packet.protocol, packet.family.value, packet.icmp_type,
-        packet.icmp_code, packet.tcp_flags, packet.later_fragment, int(Unread.READ), 0, size,
+        packet.icmp_code, packet.tcp_flags, packet.later_fragment, int(Unread.READ), packet.dscp, size,
     )  # fmt: skip
 
 
@@ -98,5 +104,6 @@ def packet_of(found: Any) -> Packet:
         icmp_type=int(found["icmp_type"]),
         icmp_code=int(found["icmp_code"]),
         tcp_flags=int(found["tcp_flags"]),
+        dscp=int(found["dscp"]),
         later_fragment=bool(found["later"]),
     )

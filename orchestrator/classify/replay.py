@@ -26,7 +26,7 @@ from orchestrator.classify.flows import Count, FlowCounts, Flows, add_values, fl
 from orchestrator.classify.frames import Frames
 from orchestrator.classify.grouping import I32, I64, groups
 from orchestrator.classify.listdecider import NOBODY, Deciding, Verdicts
-from orchestrator.classify.packets import PACKET, SEEN, Packets, Unread
+from orchestrator.classify.packets import PACKET, REASON, SEEN, Packets, Unread
 from orchestrator.classify.records import Piece
 from orchestrator.classify.timeline import Fate, Timeline
 
@@ -262,10 +262,10 @@ def _count_piece(piece: Piece, lists: Sequence[Deciding]) -> _Part:
 
 def _reasons(kinds: Kinds, lists: Sequence[Deciding]) -> npt.NDArray[np.uint8]:
     """Why each kind is not decided, as `Unread` numbers."""
-    why: npt.NDArray[np.uint8] = kinds.packets["unread"]
-    asked = np.flatnonzero((kinds.packets["missing"] != 0) & (why == Unread.READ.value))
+    said: npt.NDArray[np.uint8] = kinds.packets["unread"]
+    why: npt.NDArray[np.uint8] = said & np.uint8(REASON)
+    asked = np.flatnonzero(said > REASON)
     if len(asked):
-        why = why.copy()
         for each in lists:
             why[asked[~each.knows(kinds.packets[asked])]] = Unread.UNSAID.value
     return why

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.dscp import list_code_points, parse_code_points
 from orchestrator.policy.endpointnames import with_addresses
 from orchestrator.policy.model import Packet
 from orchestrator.policy.ports import parse_ports
@@ -46,6 +47,7 @@ class PacketOptions:
     icmp_type: Annotated[int, typer.Option("--icmp-type", min=0, max=255)] = 8
     icmp_code: Annotated[int, typer.Option("--icmp-code", min=0, max=255)] = 0
     flags: Annotated[str, typer.Option("--flags", help="Of TCP, as in syn,ack; empty for none.")] = "syn"
+    dscp: Annotated[str, typer.Option("--dscp", help="A number, or a name such as ef.")] = "0"
     later_fragment: Annotated[bool, typer.Option("--later-fragment", help="It is a fragment but not the first.")] = (
         False
     )
@@ -76,6 +78,7 @@ class PacketOptions:
                 icmp_type=self.icmp_type,
                 icmp_code=self.icmp_code,
                 tcp_flags=_read_flags(self.flags) if protocol == TCP else 0,
+                dscp=_read_option("--dscp", lambda: _code_point(self.dscp)),
                 later_fragment=self.later_fragment,
             )
         )
@@ -86,6 +89,14 @@ def _read_option(option: str, read: Callable[[], T]) -> T:
         return read()
     except AclflowError as error:
         raise error.within(option) from None
+
+
+def _code_point(text: str) -> int:
+    """One DSCP value. Raises BadInput."""
+    found = list_code_points(parse_code_points(text))
+    if len(found) > 1:
+        raise BadInput(f"'{text}' is several values of DSCP: a packet has one")
+    return found[0]
 
 
 def _port(text: str | None) -> int:

@@ -109,7 +109,7 @@ def _packet(body: Json) -> Packet:
     _, destination = parse_address(body["destination"])
     protocol = body["protocol"] if isinstance(body["protocol"], int) else parse_protocol(body["protocol"])
     further = {each.name: body[each.name] for each in (*CARRIED, FRAGMENTS)}
-    return Packet(family, source, destination, protocol, **further)
+    return Packet(family, source, destination, protocol, dscp=body.get("dscp", 0), **further)
 
 
 class FirewallCalls:

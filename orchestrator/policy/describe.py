@@ -12,7 +12,16 @@ from typing import TypeVar
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.difference import Change
 from orchestrator.policy.expectations import Outcome
-from orchestrator.policy.fields import CARRIED, DOCUMENT_ORDER, FRAGMENTS, PROTOCOL, Kind, MatchField
+from orchestrator.policy.fields import (
+    CARRIED,
+    DESTINATION,
+    DOCUMENT_ORDER,
+    FRAGMENTS,
+    PROTOCOL,
+    SOURCE,
+    Kind,
+    MatchField,
+)
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
 from orchestrator.policy.model import RETURN_RULE_ID, Packet
@@ -33,7 +42,7 @@ _ENDS: dict[str | None, str] = {None: "the default", DEFAULT_ID: "the default", 
 _MORE = tuple(field for field in CARRIED if not field.is_spans)
 """What a packet is told by besides its protocol, addresses and ports."""
 
-_IN_WORDS = tuple(field for field in DOCUMENT_ORDER if field in CARRIED)
+_IN_WORDS = tuple(field for field in DOCUMENT_ORDER if field not in (SOURCE, DESTINATION, PROTOCOL, FRAGMENTS))
 """What a box is told by besides its protocols, addresses and fragments."""
 
 _FRAGMENTS = {WHOLE: "first", LATER: "later", WHOLE | LATER: "any"}
@@ -42,8 +51,9 @@ _FRAGMENTS = {WHOLE: "first", LATER: "later", WHOLE | LATER: "any"}
 def packet_text(packet: Packet) -> str:
     """A packet in one line."""
     source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
+    dscp = [f"dscp {packet.dscp}"] if packet.dscp else []
     if packet.later_fragment:
-        return f"later fragment, {format_protocol(packet.protocol)} {source} > {destination}"
+        return " ".join([f"later fragment, {format_protocol(packet.protocol)} {source} > {destination}", *dscp])
     protocol = format_protocol(packet.protocol)
     if packet.protocol in WITH_PORTS:
         joint = "{}:{}" if packet.family is Family.IPV4 else "[{}]:{}"
@@ -52,7 +62,7 @@ def packet_text(packet: Packet) -> str:
             joint.format(destination, packet.destination_port),
         )
     more = [_describe_field(field, packet) for field in _MORE if field.is_carried(packet.family, packet.protocol)]
-    return " ".join([f"{protocol} {source} > {destination}", *more])
+    return " ".join([f"{protocol} {source} > {destination}", *more, *dscp])
 
 
 def _describe_field(field: MatchField, packet: Packet) -> str:

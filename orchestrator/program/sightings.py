@@ -13,7 +13,7 @@ from orchestrator.policy.model import Packet
 MOST_AT_ONCE = 1000
 """So many go into one report."""
 
-_NUMBERS = tuple(field.name for field in DOCUMENT_ORDER if field in CARRIED)
+_NUMBERS = (*(field.name for field in DOCUMENT_ORDER if field in CARRIED), "dscp")
 
 
 @dataclass(frozen=True, slots=True)

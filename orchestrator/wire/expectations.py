@@ -23,6 +23,7 @@ class SamplePacket:
     icmp_code: int
     tcp_flags: int
     later_fragment: bool
+    dscp: int = 0
 
 
 @document()

@@ -161,6 +161,7 @@ static enum unread ipv4(struct frame *frame, uint64_t start, struct packet *pack
     packet->source[0] = (uint64_t)number(at + 12, 4) << 32;
     packet->destination[0] = (uint64_t)number(at + 16, 4) << 32;
     packet->protocol = at[9];
+    packet->dscp = at[1] >> 2;
     packet->later = (number(at + 6, 2) & 0x1FFF) != 0;
     return transport(frame, start + header, packet);
 }
@@ -213,6 +214,7 @@ static enum unread ipv6(struct frame *frame, uint64_t start, struct packet *pack
         packet->destination[i] = half(at + 24 + 8 * i);
     }
     packet->protocol = at[6];
+    packet->dscp = (at[0] & 0xF) << 2 | at[1] >> 6;
     start += 40;
     if ((bad = upper_layer(frame, &start, packet)))
         return bad;

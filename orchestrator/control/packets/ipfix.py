@@ -31,6 +31,7 @@ _VARIABLE = 0xFFFF
 _OBSERVATION_DOMAIN = 1
 
 _TIME, _EVENT, _DIRECTION, _OCTETS, _PROTOCOL, _FLAGS = (323, 8), (233, 1), (61, 1), (1, 8), (4, 1), (6, 2)
+_DSCP = (195, 1)
 _PORTS = ((7, 2), (11, 2))
 _ICMP = {Family.IPV4: (32, 2), Family.IPV6: (139, 2)}
 _ADDRESSES = {Family.IPV4: ((8, 4), (12, 4)), Family.IPV6: ((27, 16), (28, 16))}
@@ -44,7 +45,8 @@ _EVENTS = {Action.PERMIT: 1, Action.DENY: 3}
 
 def _list_fields(family: Family) -> tuple[tuple[int, int], ...]:
     return (
-        _TIME, _EVENT, _DIRECTION, _OCTETS, _PROTOCOL, _FLAGS, *_PORTS, _ICMP[family], *_ADDRESSES[family], *_NAMES
+        _TIME, _EVENT, _DIRECTION, _OCTETS, _PROTOCOL, _FLAGS, *_PORTS, _ICMP[family], _DSCP,
+        *_ADDRESSES[family], *_NAMES,
     )  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def _pack_record(domain: str, record: LoggedPacket) -> bytes:
     pinged = packet.protocol == (ICMP if packet.family is Family.IPV4 else ICMPV6)
     kind, code = slot_values(packet)
     fixed = struct.pack(
-        "!QBBQBHHHH",
+        "!QBBQBHHHHB",
         int(record.time.timestamp() * 1000),
         _EVENTS[record.action],
         int(record.direction is Direction.EGRESS),
@@ -103,6 +105,7 @@ def _pack_record(domain: str, record: LoggedPacket) -> bytes:
         packet.source_port,
         packet.destination_port,
         kind << 8 | code if pinged else 0,
+        packet.dscp,
     )
     addresses = packet.source.to_bytes(size, "big") + packet.destination.to_bytes(size, "big")
     return fixed + addresses + b"".join(map(_text, (record.rule, record.tenant or "", f"{domain}/{record.host}")))

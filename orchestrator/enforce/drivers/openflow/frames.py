@@ -52,7 +52,10 @@ def frame(packet: Packet, *, src_mac: int, dst_mac: int, payload: bytes = b"") -
         offset = LATER_OFFSET if packet.later_fragment else 0
         body = payload if packet.later_fragment else _upper(packet, payload, pseudo)
         return ethernet(
-            src_mac, dst_mac, IPV4, ipv4(packet.source, packet.destination, packet.protocol, body, fragment=offset)
+            src_mac,
+            dst_mac,
+            IPV4,
+            ipv4(packet.source, packet.destination, packet.protocol, body, fragment=offset, service=packet.dscp << 2),
         )
     if packet.later_fragment != (packet.protocol == IPV6_FRAGMENT):
         raise NotExpressible("in IPv6, protocol 44 and later fragments are the same thing", place="protocol")
@@ -62,7 +65,8 @@ def frame(packet: Packet, *, src_mac: int, dst_mac: int, payload: bytes = b"") -
         raise NotExpressible(f"{packet.protocol} is an extension header, never an upper layer", place="protocol")
     else:
         body = _upper(packet, payload, pseudo_v6(packet.source, packet.destination))
-    return ethernet(src_mac, dst_mac, IPV6, ipv6(packet.source, packet.destination, packet.protocol, body))
+    whole = ipv6(packet.source, packet.destination, packet.protocol, body, service=packet.dscp << 2)
+    return ethernet(src_mac, dst_mac, IPV6, whole)
 
 
 def _upper(packet: Packet, payload: bytes, pseudo: Pseudo) -> bytes:
@@ -97,23 +101,30 @@ def vlan(number: int, untagged: bytes) -> bytes:
 
 
 def ipv4(
-    source: int, destination: int, protocol: int, payload: bytes, *, fragment: int = 0, options: bytes = b""
+    source: int,
+    destination: int,
+    protocol: int,
+    payload: bytes,
+    *,
+    fragment: int = 0,
+    options: bytes = b"",
+    service: int = 0,
 ) -> bytes:
     """Build an IPv4 packet.
 
-    `fragment` is the 16-bit word of flags and offset; `options` must fill whole words.
+    `fragment` is the 16-bit word of flags and offset; `options` must fill whole words; `service` is DSCP and ECN.
     """
     words = 5 + len(options) // 4
     total = words * 4 + len(payload)
-    head = struct.pack("!BBHHHBBH", 4 << 4 | words, 0, total, 0x1F1F, fragment, 64, protocol, 0)
+    head = struct.pack("!BBHHHBBH", 4 << 4 | words, service, total, 0x1F1F, fragment, 64, protocol, 0)
     head += struct.pack("!II", source, destination) + options
     return head[:10] + checksum(head).to_bytes(2, "big") + head[12:] + payload
 
 
-def ipv6(source: int, destination: int, next_header: int, payload: bytes) -> bytes:
-    """An IPv6 packet."""
+def ipv6(source: int, destination: int, next_header: int, payload: bytes, *, service: int = 0) -> bytes:
+    """An IPv6 packet; `service` is DSCP and ECN."""
     addresses = source.to_bytes(16, "big") + destination.to_bytes(16, "big")
-    return struct.pack("!IHBB", 6 << 28, len(payload), next_header, 64) + addresses + payload
+    return struct.pack("!IHBB", 6 << 28 | service << 20, len(payload), next_header, 64) + addresses + payload
 
 
 def extension(next_header: int, size: int = 8) -> bytes:

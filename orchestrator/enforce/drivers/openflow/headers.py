@@ -109,6 +109,7 @@ def packet_of(headers: Headers) -> Packet | None:
         values.get(f"{icmp}_type", 0),
         values.get(f"{icmp}_code", 0),
         values.get("tcp_flags", 0) & 0xFF,
+        dscp=values.get("ip_dscp", 0),
         later_fragment=bool(values["ip_frag"] & LATER),
     )
 
