@@ -8,6 +8,7 @@ those of the rules that log.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
@@ -97,6 +98,13 @@ def logs(policy: Policy, step: Step) -> bool:
     tenant = next((each for each in policy.tenants if each.id == step.tenant), None)
     rules = policy.operator if tenant is None else tenant.acl.rules
     return next(rule.log for rule in rules if rule.id == step.rule)
+
+
+def hangs_on_dscp(policy: Policy, tenant: Tenant, packet: Packet) -> bool:
+    """Whether a rule would match the packet if it had another DSCP."""
+    rules = (*policy.operator, *(rule for rule in tenant.acl.rules if rule.direction is Direction.INGRESS))
+    asked = (replace(rule, dscp=None) for rule in rules if rule.dscp is not None)
+    return any(matches(rule, packet, tenant.acl.groups) for rule in asked)
 
 
 def reported_denial(policy: Policy, tenant: Tenant, packet: Packet) -> list[str]:

@@ -23,6 +23,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.corners import corner_packets, policy_packets
+from orchestrator.policy.dscp import EVERY_CODE_POINT, of_precedence
 from orchestrator.policy.model import (
     Acl,
     Action,
@@ -78,6 +79,8 @@ PORT_POOL = (
     PortRange(0, 0), PortRange(22, 22), PortRange(80, 80), PortRange(80, 81), PortRange(79, 443), PortRange(443, 443),
     PortRange(1024, 65535), PortRange(1, 65534), PortRange(0, 1023), PortRange(65535, 65535),
 )  # fmt: skip
+
+DSCP_POOL = (1 << 46, 1, of_precedence(5), EVERY_CODE_POINT & ~(1 << 46), 1 << 0 | 1 << 10 | 1 << 46, 0xFF00)
 
 FLAG_POOL = (FlagMatch(0x02, 0x12), FlagMatch(0x10, 0x10), FlagMatch(0x00, 0x04), FlagMatch(0x01, 0x3F))
 
@@ -141,6 +144,7 @@ def rules(
     icmp_type = draw(_one_of(None, 0, 3, 8, 128)) if protocol in (ICMP, ICMPV6) else None
     icmp_code = draw(_one_of(None, 0, 4)) if icmp_type is not None else None
     flags = draw(_one_of(None, None, None, "established", *FLAG_POOL)) if protocol == TCP else None
+    dscp = draw(_one_of(*(None,) * 12, *DSCP_POOL))
     plain = ports == (EVERY_PORT, EVERY_PORT) and icmp_type is None and flags is None
     rule = Rule(
         id=RuleId(name),
@@ -155,6 +159,7 @@ def rules(
         icmp_code=icmp_code,
         established=flags == "established",
         tcp_flags=flags if isinstance(flags, FlagMatch) else None,
+        dscp=dscp,
         fragments=plain and draw(_one_of(False, False, False, True)),
         log=name.endswith(("1", "4")),
     )
@@ -335,8 +340,8 @@ def packet_kinds(*lists: Acl, prefixes_too: Iterable[Prefix] = ()) -> list[Packe
     found = []
     for family in Family:
         sources, destinations = (_cuts(family, sides[side]) for side in ("source", "destination"))
-        for transport in _transport_kinds(every_rule, family):
-            rest = _TRANSPORT(transport)  # `replace` would take longer for each of so many
+        for transport, dscp in itertools.product(_transport_kinds(every_rule, family), _code_points(every_rule)):
+            rest = _TRANSPORT(replace(transport, dscp=dscp))  # once for all ends: there are many
             found += [
                 Packet(family, source, destination, *rest)
                 for source, destination in itertools.product(sources, destinations)
@@ -349,6 +354,12 @@ def _cuts(family: Family, known: Iterable[Prefix]) -> list[int]:
     own = [prefix for prefix in known if prefix.family is family]
     starts = {0, *(prefix.network for prefix in own), *(prefix.last + 1 for prefix in own)}
     return sorted(start for start in starts if start < 1 << family.bits)
+
+
+def _code_points(every_rule: Sequence[Rule]) -> list[int]:
+    """One DSCP of each kind that rules tell apart."""
+    sets = {rule.dscp for rule in every_rule if rule.dscp is not None}
+    return list({tuple(members >> point & 1 for members in sets): point for point in reversed(range(64))}.values())
 
 
 def _transport_kinds(every_rule: Sequence[Rule], family: Family) -> Iterator[Packet]:

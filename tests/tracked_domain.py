@@ -184,7 +184,7 @@ def marked(policy: Policy, rng: random.Random, share: float = 0.4) -> Policy:
     """The policy with connections tracked and rules made stateless by chance, which look at whatever rules look at."""
 
     def mark(rule: Rule) -> Rule:
-        return replace(rule, stateless=True) if rng.random() < share else _trackable(rule)
+        return replace(rule, stateless=True, dscp=None) if rng.random() < share else _trackable(rule)
 
     tenants = tuple(
         replace(each, acl=replace(each.acl, rules=tuple(map(mark, each.acl.rules)))) for each in policy.tenants
@@ -194,7 +194,7 @@ def marked(policy: Policy, rng: random.Random, share: float = 0.4) -> Policy:
 
 
 def _trackable(rule: Rule) -> Rule:
-    plain = replace(rule, established=False, tcp_flags=None, fragments=False)
+    plain = replace(rule, established=False, tcp_flags=None, dscp=None, fragments=False)
     return replace(plain, source_ports=EVERY_PORT, destination_ports=EVERY_PORT) if rule.protocol == SCTP else plain
 
 

@@ -57,6 +57,7 @@ class RuleDocument(_Document):
     established: bool = False
     tcp_flags: TcpFlagsDocument | SkipJsonSchema[None] = None
     fragments: bool = False
+    dscp: Ports = Field(default="any", description="46, ef, 8-15, or a list of these")
     description: str = Field(default="", max_length=1024)
     owner: str = Field(default="", max_length=1024)
     expires: dt.datetime | SkipJsonSchema[None] = None

@@ -71,6 +71,7 @@ class RuleOptions:
     ] = None
     icmp_type: Annotated[int | None, typer.Option("--icmp-type", min=0, max=255)] = None
     icmp_code: Annotated[int | None, typer.Option("--icmp-code", min=0, max=255)] = None
+    dscp: Annotated[list[str] | None, typer.Option("--dscp", help=f"46, ef, 8-15, any. {_Several}")] = None
     established: Annotated[
         bool | None,
         typer.Option(
@@ -129,6 +130,7 @@ class RuleOptions:
             "source_ports": _split_words(self.source_port),
             "icmp_type": self.icmp_type,
             "icmp_code": self.icmp_code,
+            "dscp": _split_words(self.dscp),
             "established": self.established,
             "expires": self.ends if self.ends in (None, _NEVER) else end_of(self.ends, "--ends").isoformat(),
             "log": self.log,

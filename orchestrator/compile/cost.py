@@ -12,9 +12,9 @@ each pair of port blocks: a range of ports is cut into aligned blocks of powers 
 that only a software switch can do is counted on: no conjunctive matches, no tuple spaces. Each direction ends with a
 default in each IP version.
 
-    key, bits   source + destination   protocol   ports or ICMP   TCP flags   fragment   tenant   direction
-    IPv4  147        32 + 32               8         16 + 16           8          2         32        1
-    IPv6  339       128 + 128              8         16 + 16           8          2         32        1
+    key, bits   source + destination   protocol   ports or ICMP   TCP flags   DSCP   fragment   tenant   direction
+    IPv4  153        32 + 32               8         16 + 16           8        6        2         32        1
+    IPv6  345       128 + 128              8         16 + 16           8        6        2         32        1
 
 TCAMs are organised in slots of 160 bits, of which 1, 2 or 4 make a wider one: an IPv4 entry takes one, an IPv6 entry
 four.
@@ -36,9 +36,10 @@ from orchestrator.compile.lists.alone import tenant_alone
 from orchestrator.compile.lists.atoms import atoms, return_atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.lists.lists import INGRESS_STAGE
-from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
+from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, mask_counts, with_port_masks
 from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.dscp import code_point_masks
 from orchestrator.policy.maskedword import FLAG_BITS
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic, RuleId, Tenant, TenantId
 from orchestrator.policy.stateless import view_of_tracking
@@ -52,7 +53,7 @@ _DIRECTIONS = 2
 
 def tcam_cost(rules: RuleTable) -> TcamCost:
     """The cost of a list's atoms, return traffic among them."""
-    counts = flow_counts(rules)
+    counts = mask_counts(rules)
     ipv6 = rules.family == 6
     return tcam_slots(int(counts[~ipv6].sum()) + _DIRECTIONS, int(counts[ipv6].sum()) + _DIRECTIONS)
 
@@ -131,8 +132,13 @@ class _Expanded:
         It has no conjunctions.
         """
         plain = tcam_cost(RuleTable.join_tables([self.table.take(self.own), extra]))
-        products = [self._split_rule(place) for place in self.conjunctive]
-        four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
+        found = dict.fromkeys(Family, 0)
+        for place in self.conjunctive:
+            dscp = self.acl.rules[place].dscp
+            values = 1 if dscp is None else dscp.bit_count()  # of which a mask holds several
+            for family, parts in self._split_rule(place).items():
+                found[family] += parts.combinations // values * len(code_point_masks(dscp))
+        four, six = found[Family.IPV4], found[Family.IPV6]
         return tcam_slots(plain.ipv4_entries + four, plain.ipv6_entries + six)
 
     def place_rules(self, direction: int) -> list[Placed]:
@@ -202,6 +208,7 @@ def shapes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint64]:
         (np.where(kinds, 0xFFFF, masked.sp_mask), 16),  # the switch keeps ICMP types where it keeps ports
         (np.where(codes, 0xFFFF, masked.dp_mask), 16),
         (row.word_mask & FLAG_BITS, 8),
+        (masked.dscp >= 0, 1),
         (fragments, 2),
     )
     number = np.zeros(len(row), np.uint64)

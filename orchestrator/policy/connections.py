@@ -223,7 +223,7 @@ def check_rules(rules: Sequence[Rule], place: str, *, carries_stateless: bool = 
     Raises BadPolicy.
     """
     for position, rule in enumerate(rules):
-        what = None if carries_stateless and rule.stateless else _unfit(rule)
+        what = _unfit(rule, carries_stateless=carries_stateless)
         if what is not None:
             text = f"rule '{rule.id}' {what}; the domain's return traffic is `tracked`"
             raise BadPolicy(text, place=f"{place}[{position}]")
@@ -237,25 +237,37 @@ def narrow_rules(rules: tuple[Rule, ...], *, keep_stateless: bool = False) -> tu
     """
     if all(_unfit(rule) is None for rule in rules):
         return rules
-    kept = (rule if keep_stateless and rule.stateless else _narrow_rule(rule) for rule in rules)
+    kept = (_narrow_rule(rule, keep_stateless=keep_stateless) for rule in rules)
     return tuple(rule for rule in kept if rule is not None)
 
 
-def _narrow_rule(rule: Rule) -> Rule | None:
-    if _unfit(rule) is None:
+def _narrow_rule(rule: Rule, *, keep_stateless: bool) -> Rule | None:
+    if _unfit(rule, carries_stateless=keep_stateless) is None:
         return rule
     if rule.action is Action.PERMIT:
         return None
-    less = replace(rule, established=False, tcp_flags=None, fragments=False, stateless=False)
+    if keep_stateless and rule.stateless:
+        return replace(rule, dscp=None)
+    less = replace(rule, established=False, tcp_flags=None, fragments=False, stateless=False, dscp=None)
     if less.protocol == SCTP:
         return replace(less, source_ports=EVERY_PORT, destination_ports=EVERY_PORT)
     return replace(less, protocol=None) if less.protocol == 0 else less
 
 
-def _unfit(rule: Rule) -> str | None:
-    """Return what keeps a rule from being asked about a connection."""
+def _unfit(rule: Rule, *, carries_stateless: bool = False) -> str | None:
+    """Return what keeps a rule from being asked about a connection, or alone where the plane can do that."""
+    if rule.dscp is not None:
+        return "looks at DSCP, of which a connection does not remember that of its first packet"
     if rule.stateless:
-        return "is `stateless`, which firewalls with nftables carry out beside connections, those with iptables do not"
+        return None if carries_stateless else _NOT_CARRIED
+    return _unfit_about_opening(rule)
+
+
+_NOT_CARRIED = "is `stateless`, which firewalls with nftables carry out beside connections, those with iptables do not"
+
+
+def _unfit_about_opening(rule: Rule) -> str | None:
+    """Return what keeps a rule from being asked about the packet that opens a connection."""
     if rule.established or rule.tcp_flags is not None:
         return "looks at TCP flags, which differ from packet to packet of a connection"
     if rule.fragments:

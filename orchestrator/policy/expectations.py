@@ -17,7 +17,8 @@ decided within the limits of work raises TooLarge.
 
 *To reach* is to open: of TCP a segment with SYN and without ACK and RST, of other protocols every packet. An
 expectation that something is reached speaks of ordinary opening packets: TCP flags SYN, perhaps ECE and CWR, source
-ports from 1024 on, ICMP echo requests for `ping`. One that nothing is reached speaks of every packet that could open.
+ports from 1024 on, no DSCP, ICMP echo requests for `ping`. One that nothing is reached speaks of every packet that
+could open.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.cover import DEFAULT_LIMITS, HELD, UNDECIDED, Cover, Limits
+from orchestrator.policy.dscp import EVERY_CODE_POINT
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import (
     Acl,
@@ -277,7 +279,7 @@ def _find_spans(name: str, family: Family, lists: _Lists, setting: Setting) -> S
 
 def _boxes(family: Family, source: Spans, destination: Spans, service: Service, *, reaches: bool) -> Iterator[Box]:
     """Yield boxes of packets between two address sets that may open a service."""
-    whole = Box(family, source=source, destination=destination)
+    whole = Box(family, source=source, destination=destination, dscp=1 if reaches else EVERY_CODE_POINT)
     if service.ping:
         kinds = 1 << _ECHO_REQUEST[family]
         yield from _settle_box(whole._replace(fragments=WHOLE, protocols=1 << OWN_ICMP[family], icmp_types=kinds))

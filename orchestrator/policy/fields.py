@@ -10,6 +10,7 @@ A field has one name in a packet, one attribute in a rule that asks for it, and 
     icmp_type          icmp_type           icmp_types          one number        the IP version's own ICMP
     icmp_code          icmp_code           icmp_codes          one number        the IP version's own ICMP
     tcp_flags          flag_matches        tcp_flags           bits under masks  TCP
+    dscp               dscp                dscp                a set of numbers  IP
     source             source              source              prefixes, groups  IP
     destination        destination         destination         prefixes, groups  IP
     source_port        source_ports        source_ports        ranges            TCP, UDP, SCTP
@@ -139,6 +140,7 @@ TCP_FLAGS = MatchField(
     "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _map_both(8), every=(), carriers=_TCP,
     only="only tcp has flags: name tcp as the protocol", shift=0, shown=_map_shown(0x02, 0x10, 0x12, 0x04, 0x18),
 )  # fmt: skip
+DSCP = MatchField("dscp", "dscp", "dscp", Kind.SET, _map_both(6), every=None, shift=8, is_maskable=False, label="dscp")
 SOURCE = MatchField("source", "source", "source", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES)
 DESTINATION = MatchField(
     "destination", "destination", "destination", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES
@@ -153,12 +155,12 @@ DESTINATION_PORT = MatchField(
 )  # fmt: skip
 
 FIELDS = (
-    FRAGMENTS, PROTOCOL, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT,
+    FRAGMENTS, PROTOCOL, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, DSCP, SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT,
 )  # fmt: skip
 """Every field, in the order of the axes of a box: those that a box keeps as bits come first."""
 
 DOCUMENT_ORDER = (
-    SOURCE, DESTINATION, PROTOCOL, SOURCE_PORT, DESTINATION_PORT, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, FRAGMENTS,
+    SOURCE, DESTINATION, PROTOCOL, SOURCE_PORT, DESTINATION_PORT, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, DSCP, FRAGMENTS,
 )  # fmt: skip
 """Every field, in the order in which people and documents name them."""
 

@@ -121,6 +121,7 @@ class _Opening:
     ports: str
     port_share: float
     only_answers: bool
+    dscp: str
 
 
 def _tell_opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
@@ -142,7 +143,9 @@ def _tell_opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sen
 
 def _thrown_open(told: Sequence[tuple[_Opening, Sequence[str] | None]]) -> Sentence | None:
     """Return a sentence if a direction's wide openings cover every protocol, else None."""
-    wide = [one for one in told if min(one[0].near_share, one[0].far_share, one[0].port_share) >= 0.5]
+    wide = [
+        one for one in told if min(one[0].near_share, one[0].far_share, one[0].port_share) >= 0.5 and not one[0].dscp
+    ]
     protocols = _unite_protocols([names for _, names in wide])
     if not wide or not protocols.every:
         return None
@@ -184,6 +187,7 @@ def _make_opening(change: Json, own: Sequence[Prefix]) -> _Opening:
         "" if ports is None else _shorten_words(ports),
         _measure_port_share(ports),
         _are_answers(box["tcp_flags"]),
+        _shorten_words(box.get("dscp") or ()),
     )
 
 
@@ -202,6 +206,8 @@ def _write_sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
         text = f"opens {what} of {opening.near} to {opening.far}"
     else:
         text = f"lets {opening.near} reach {what} of {opening.far}"
+    if opening.dscp:
+        text += f" with DSCP {opening.dscp}"
     if opening.only_answers:
         danger = Danger.SOME if opening.far_share >= _WIDE else Danger.NONE
         return Sentence(f"{text}, but to no new connection (packets with ACK or RST only)", danger)

@@ -1,19 +1,22 @@
 """What rules and boxes ask of the word of bits (`fields.WORD`), as disjoint (value, mask) pairs.
 
-    bit    7        0
-          └ TCP flags┘
+    bit    13        8 7        0
+          └── DSCP ──┘└ TCP flags┘
 
 A pair with mask 0 matches every word; it is the only one where nothing is asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import product
 from math import prod
 from operator import itemgetter
 
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import TCP_FLAGS, WORD
+from orchestrator.policy.dscp import EVERY_CODE_POINT, HIGHEST_CODE_POINT, code_point_masks
+from orchestrator.policy.fields import DSCP, TCP_FLAGS, WORD
 from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Rule
 from orchestrator.policy.space import Box
@@ -24,6 +27,7 @@ Pairs = tuple[tuple[int, int], ...]
 FLAG_BITS = (1 << TCP_FLAGS.bits[Family.IPV4]) - 1
 """The bits of TCP flags, which are the lowest of the word."""
 
+DSCP_SHIFT = DSCP.shift or 0
 ANY_WORD: Pairs = ((0, 0),)
 _NAMED = tuple(((1 << each.bits[Family.IPV4]) - 1) << (each.shift or 0) for each in WORD if not each.is_maskable)
 """The bits of each field of which flow entries name values."""
@@ -31,12 +35,12 @@ _NAMED = tuple(((1 << each.bits[Family.IPV4]) - 1) << (each.shift or 0) for each
 
 def words_of_rule(rule: Rule) -> Pairs:
     """Return what a rule asks for, ordered by mask and value."""
-    return _order(rule.flag_matches) if rule.flag_matches else ANY_WORD
+    return ANY_WORD if rule.dscp is None and not rule.flag_matches else _combine_in_order(rule.flag_matches, rule.dscp)
 
 
 def words_of_box(box: Box) -> Pairs:
     """Return what a box asks for."""
-    return _combine(flag_matches_of(box.tcp_flags))
+    return _combine(flag_matches_of(box.tcp_flags), None if box.dscp == EVERY_CODE_POINT else box.dscp)
 
 
 def count_rows(mask: int) -> int:
@@ -50,11 +54,27 @@ def count_rows_of_rule(rule: Rule) -> int:
     return 1 if words is ANY_WORD else sum(count_rows(mask) for _, mask in words)
 
 
-@lru_cache(maxsize=4096)
-def _order(flags: tuple[FlagMatch, ...]) -> Pairs:
-    return tuple(sorted(_combine(flags), key=itemgetter(1, 0)))
+def split_word(value: int, mask: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the (value, mask) of TCP flags, and that of DSCP."""
+    return (value & FLAG_BITS, mask & FLAG_BITS), (value >> DSCP_SHIFT, mask >> DSCP_SHIFT)
 
 
 @lru_cache(maxsize=4096)
-def _combine(flags: tuple[FlagMatch, ...]) -> Pairs:
-    return tuple((int(each.value), int(each.mask)) for each in flags) or ANY_WORD
+def code_points_under(value: int, mask: int) -> tuple[int, ...]:
+    """Return the code points of a word under its mask, ascending; none where DSCP is not looked at."""
+    _, (wanted, looked_at) = split_word(value, mask)
+    return tuple(each for each in range(HIGHEST_CODE_POINT + 1) if each & looked_at == wanted) if looked_at else ()
+
+
+@lru_cache(maxsize=4096)
+def _combine_in_order(flags: tuple[FlagMatch, ...], dscp: int | None) -> Pairs:
+    return tuple(sorted(_combine(flags, dscp), key=itemgetter(1, 0)))
+
+
+@lru_cache(maxsize=4096)
+def _combine(flags: tuple[FlagMatch, ...], dscp: int | None) -> Pairs:
+    asked: Iterable[tuple[int, int]] = [(int(each.value), int(each.mask)) for each in flags] or ANY_WORD
+    return tuple(
+        (flags_value | dscp_value << DSCP_SHIFT, flags_mask | dscp_mask << DSCP_SHIFT)
+        for (flags_value, flags_mask), (dscp_value, dscp_mask) in product(asked, code_point_masks(dscp))
+    )

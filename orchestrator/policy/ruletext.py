@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.dscp import code_points_text
 from orchestrator.policy.endpointnames import reference_text
-from orchestrator.policy.fields import OF_ICMP
+from orchestrator.policy.fields import DSCP, OF_ICMP
 from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
@@ -54,7 +55,8 @@ def more_words(rule: Rule) -> list[str]:
 
 def ip_words(rule: Rule) -> list[str]:
     """Return what a rule asks of the IP header besides addresses and protocol."""
-    return ["later fragments"] if rule.fragments else []
+    dscp = [] if rule.dscp is None else [f"{DSCP.label} {code_points_text(rule.dscp, ', ')}"]
+    return [*dscp, *(["later fragments"] if rule.fragments else [])]
 
 
 def _shorten_words(words: list[str]) -> str:

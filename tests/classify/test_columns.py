@@ -40,6 +40,7 @@ def holds(made: Columns, row: int, packet: Packet) -> bool:
         and in_set("icmp_types", packet.icmp_type)
         and in_set("icmp_codes", packet.icmp_code)
         and in_set("tcp_flags", packet.tcp_flags)
+        and in_set("dscp", packet.dscp)
     )
 
 

@@ -16,7 +16,7 @@ CISCO = """ip access-list extended edge
 """
 CISCO_DIALER = """ip access-list extended odd
  permit tcp any host 198.51.100.7 eq 80
- permit ip any any dscp ef
+ permit ip any any ttl eq 5
 """
 IPTABLES = """*filter
 :INPUT DROP [0:0]
@@ -115,6 +115,7 @@ def test_findings_as_json(files: Path) -> None:
         "icmp_type": 0,
         "icmp_code": 0,
         "tcp_flags": 2,
+        "dscp": 0,
         "later_fragment": False,
     }
     (account,) = ended.json()["files"]

@@ -10,6 +10,7 @@ from strategies import acls
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.chain import RULE
+from orchestrator.compile.equivalence.conjunctions import is_conjunctive
 from orchestrator.compile.equivalence.lines import Lines
 from orchestrator.compile.equivalence.rowdecoder import decode
 from orchestrator.compile.hostprogram import CompileCache
@@ -67,7 +68,10 @@ def test_a_proven_list_knows_whose_rows_meet(acl: Acl, data: st.DataObject, retu
         proof = proof.after(policy, cache.change.removed, cache.change.added, program.blocks.of_tenant)
         (tenant,) = policy.tenants
         for rule in tenant.acl.rules:
-            items = decode(program.flows.take(program.flows.cookie == RULE + numbers[rule.id])).items
+            rows = program.flows.take(program.flows.cookie == RULE + numbers[rule.id])
+            if is_conjunctive(rows).any():
+                continue
+            items = decode(rows).items
             met = proof.lists["t"].met_by(items)
             wanted = {place for box in boxes_of(rule, acl.groups) for place in meeting(tenant.acl, box, rule.direction)}
             assert [tenant.acl.rules.index(each) for each in met] == sorted({*map(tenant.acl.rules.index, met)})

@@ -7,6 +7,7 @@ from strategies import acls
 
 from orchestrator.compile.cost import cost
 from orchestrator.policy.addresses import Family, aggregate
+from orchestrator.policy.dscp import code_point_masks
 from orchestrator.policy.model import Acl, ReturnTraffic, Rule, families
 from orchestrator.policy.ports import masks
 from orchestrator.policy.tcpflags import ESTABLISHED
@@ -28,7 +29,7 @@ def entries(acl: Acl, rule: Rule, family: Family) -> int:
         return 0
     sides = (aggregate(acl.prefixes(each, family)) for each in (rule.source, rule.destination))
     ports = (sum(len(masks(each)) for each in ranges) for ranges in (rule.source_ports, rule.destination_ports))
-    found = max(len(rule.flag_matches), 1)
+    found = max(len(rule.flag_matches), 1) * len(code_point_masks(rule.dscp))
     for side in sides:
         found *= len(side)
     for blocks in ports:

@@ -208,6 +208,9 @@ MATCHES = (
         "first-fragment", [*UDP4, FIRST, Term(oxm.UDP_DST, 0), Term(oxm.UDP_SRC, 0)],
         _v4(UDP, b"tiny", fragment=MORE_FRAGMENTS), _v4(UDP, udp(7, 9, b"", P4), fragment=MORE_FRAGMENTS),
     ),
+    _matching(
+        "dscp", [IS4, Term(oxm.IP_DSCP, 46)], _v4(47, b"gre", service=46 << 2 | 1), _v4(47, b"gre", service=44 << 2),
+    ),
     _matching("later-fragment", [*UDP4, LATER], _v4(UDP, b"rest", fragment=LATER_OFFSET), _udp4()),
     _matching(
         "ipv6-prefixes",

@@ -17,6 +17,7 @@ NUMBERS = {"tcp": 6, "udp": 17, "icmp": 1, "sctp": 132, "gre": 47, "esp": 50, "a
 BITS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32}
 PORTS = {"www": 80, "telnet": 23, "smtp": 25, "domain": 53, "ntp": 123}
 ICMP = {"echo": (8, None), "echo-reply": (0, None), "port-unreachable": (3, 3), "unreachable": (3, None)}
+CODE_POINTS = {"ef": 46, "af11": 10, "cs1": 8, "default": 0}
 ICMP6 = {"echo-request": (128, None), "nd-ns": (135, None), "port-unreachable": (1, 4)}
 
 
@@ -57,6 +58,7 @@ def one_line(words: list[str], packet: Packet, hidden_protocol: int) -> bool | N
     header = address(left, packet.destination) and header
     answers.append(port(left, packet.destination_port))
     answers += [icmp(left, name, packet), flags(left, packet.tcp_flags)]
+    header = service(left, packet.dscp) and header
     fragments = left[:1] == ["fragments"]
     asked = [answer for answer in answers if answer is not None]
     if not header or (fragments and not packet.later_fragment):
@@ -112,6 +114,19 @@ def icmp(left: list[str], name: str, packet: Packet) -> bool | None:
     if left and left[0].isdigit():
         code = int(left.pop(0))
     return packet.icmp_type == kind and code in (None, packet.icmp_code)
+
+
+def service(left: list[str], value: int) -> bool:
+    """DSCP by number or name, or the precedence in its upper bits."""
+    if left[:1] == ["dscp"]:
+        word = left[1]
+        del left[:2]
+        return value == (CODE_POINTS[word] if word in CODE_POINTS else int(word))
+    if left[:1] == ["precedence"]:
+        word = left[1]
+        del left[:2]
+        return value >> 3 == (5 if word == "critical" else int(word))
+    return True
 
 
 def flags(left: list[str], value: int) -> bool | None:

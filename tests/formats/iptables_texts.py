@@ -42,7 +42,7 @@ LONGEST_TEXT = 100_000
 @st.composite
 def matches(draw, family: Family, unseen: bool, states: bool) -> str:
     """Up to two things that a line asks for: few enough for lines to overlap, whatever they are about."""
-    kinds = ["address", "address", "protocol", "transport", "transport", "fragment"]
+    kinds = ["address", "address", "protocol", "transport", "transport", "fragment", "service"]
     kinds += ["unseen", "unseen"] * unseen + ["state", "state"] * states
     chosen = draw(st.lists(st.sampled_from(kinds), max_size=2, unique=True))
     words = [draw(_OF_KIND[kind](family)) for kind in chosen if not (kind == "protocol" and "transport" in chosen)]
@@ -94,6 +94,12 @@ def _fragment(family: Family) -> st.SearchStrategy[str]:
 
 
 @st.composite
+def _service(draw, family: Family) -> str:
+    option = draw(st.sampled_from(("dscp {}--dscp 0x2e", "dscp {}--dscp-class EF", "tos {}--tos 0xa0/0xe0")))
+    return f"-m {option.format(draw(_maybe_not()))}"
+
+
+@st.composite
 def _state(draw, family: Family) -> str:
     return f"-m state {draw(_maybe_not(4))}--state {draw(st.sampled_from(STATES))}"
 
@@ -103,6 +109,7 @@ _OF_KIND = {
     "protocol": _protocol,
     "transport": _transport,
     "fragment": _fragment,
+    "service": _service,
     "unseen": lambda family: st.sampled_from(UNSEEN),
     "state": _state,
 }

@@ -84,7 +84,7 @@ class Ruleset:
 
 
 UNSEEN: frozenset[str] = frozenset({"-i", "-o"})
-KNOWN_MATCHES = {"multiport", "iprange", "comment", "state", "conntrack", "u32"}
+KNOWN_MATCHES = {"multiport", "iprange", "comment", "state", "conntrack", "u32", "dscp", "tos"}
 SWALLOWED_UP_TO = {"-j", "-g", "-m", "-s", "-d", "-p", "-i", "-o"}
 
 
@@ -177,6 +177,10 @@ class Line:
         assert self.value() == "0x6&0xff=0x0"
         return self.packet.protocol == 0
 
+    def asks_tos(self, _: str) -> bool:
+        value, _, mask = self.value().partition("/")
+        return self.packet.dscp << 2 & int(mask, 0) == int(value, 0)
+
     def asks_ports(self, word: str) -> bool:
         text = self.value()
         sides = {"d": [self.packet.destination_port], "s": [self.packet.source_port]}
@@ -204,6 +208,9 @@ ADDRESSED: dict[str, Asked] = {
     "--state": lambda line, _: line.world.state in line.value().split(","),
     "--ctstate": lambda line, _: line.world.state in line.value().split(","),
     "--u32": Line.asks_u32,
+    "--dscp": lambda line, _: line.packet.dscp == int(line.value(), 0),
+    "--dscp-class": lambda line, _: line.packet.dscp == {"EF": 46, "CS1": 8}[line.value()],
+    "--tos": Line.asks_tos,
 }
 """What a line may ask of any packet."""
 

@@ -60,12 +60,12 @@ def bytes_of(packet: Any) -> bytes:
     body = _transport(packet)
     if packet.family.value == 4:
         offset = 185 if packet.later_fragment else 0
-        head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 1, offset, 64, packet.protocol, 0)
+        head = struct.pack("!BBHHHBBH", 0x45, packet.dscp << 2, 20 + len(body), 1, offset, 64, packet.protocol, 0)
         return head + packet.source.to_bytes(4, "big") + packet.destination.to_bytes(4, "big") + body
     protocol = packet.protocol
     if packet.later_fragment:
         protocol, body = 44, struct.pack("!BBHI", 17, 0, 185 << 3, 1) + body
-    head = struct.pack("!IHBB", 6 << 28, len(body), protocol, 64)
+    head = struct.pack("!IHBB", 6 << 28 | packet.dscp << 22, len(body), protocol, 64)
     return head + packet.source.to_bytes(16, "big") + packet.destination.to_bytes(16, "big") + body
 
 

@@ -57,6 +57,14 @@ flags = st.sampled_from(
         match(payload("tcp", "flags"), "==", {"set": ["syn", 18]}),
     )
 )
+service = st.sampled_from(
+    (
+        match(payload("ip", "dscp"), "==", "ef"),
+        match(payload("ip", "dscp"), "!=", {"set": [8, "af11"]}),
+        match(payload("ip6", "dscp"), "==", {"range": [8, 46]}),
+        match({"&": [payload("ip", "dscp"), 0x38]}, "==", 40),
+    )
+)
 icmp = st.sampled_from(
     (
         match(payload("icmp", "type"), "==", "echo-request"),
@@ -100,7 +108,7 @@ states = st.builds(
 @st.composite
 def rule(draw: st.DrawFn, place: int, with_unseen: bool, with_states: bool) -> list[Json]:
     """The statements of a rule of the chain at a place; jumps go to later chains only."""
-    kinds = [address, address, ports, ports, flags, icmp, protocol, fragment]
+    kinds = [address, address, ports, ports, flags, icmp, protocol, fragment, service]
     kinds += [unseen, unseen] * with_unseen + [states] * with_states
     found = [draw(kind) for kind in draw(st.lists(st.sampled_from(kinds), max_size=2))]
     if draw(st.integers(0, 5)) == 0:

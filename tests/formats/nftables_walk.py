@@ -18,6 +18,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 
 HEADERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
+CODE_POINTS = {"ef": 46, "af11": 10, "cs1": 8, "cs5": 40}
 NUMBERS = HEADERS | {"ipv6-icmp": 58, "gre": 47, "esp": 50}
 FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32}
 TYPES = {
@@ -160,7 +161,7 @@ def payload(body: Any, packet: Packet, protocol: int) -> Any:
         offset = 185 if packet.later_fragment else 0
         return {
             "saddr": packet.source, "daddr": packet.destination, "protocol": protocol, "frag-off": offset | 0x4000,
-            "nexthdr": UNSEEN, "ttl": UNSEEN,
+            "nexthdr": UNSEEN, "ttl": UNSEEN, "dscp": packet.dscp,
         }[key]  # fmt: skip
     if packet.later_fragment or (name != "th" and HEADERS[name] != protocol):
         raise Broken
@@ -189,7 +190,7 @@ def number_of(left: Any, value: Any) -> int:
     if value in ("ipv6", "ip6"):
         return 6
     protocol = left.get("payload", {}).get("protocol", "") if isinstance(left, dict) else ""
-    for names in (TYPES.get(protocol, {}), NUMBERS, FLAGS):
+    for names in (TYPES.get(protocol, {}), NUMBERS, FLAGS, CODE_POINTS):
         if value in names:
             return names[value]
     return int(ipaddress.ip_address(value))

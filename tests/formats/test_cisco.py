@@ -225,7 +225,8 @@ object-group service web
     ("line", "reason"),
     [
         ("permit tcp any any time-range lunch", "no rule comes and goes by the hour here"),
-        ("permit ip any any dscp ef", "the DSCP field is not looked at here"),
+        ("permit ip any any tos 4", "the TOS field has a bit that is ECN's today, which is not looked at here"),
+        ("permit ip any any dscp shiny", "the DSCP 'shiny' is not known here"),
         ("permit tcp any any reflect back timeout 10", "connections are not tracked here"),
         ("evaluate back", "connections are not tracked here"),
         ("permit tcp any any eq", "a port is missing at the end"),

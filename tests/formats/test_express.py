@@ -42,6 +42,7 @@ def test_rules_of_a_box_match_just_the_box(acl: Acl, family: Family) -> None:
                 established=match.established,
                 tcp_flags=match.tcp_flags,
                 fragments=match.fragments,
+                dscp=match.dscp,
             )
             for match in found
         ]

@@ -66,7 +66,8 @@ def is_meant(expectation: Expectation, packet: Packet) -> bool:
         return False
     if expectation.besides is not None and is_of(expectation.besides, family, packet.source):
         return False
-    if not (is_own(family, packet.source) or is_own(family, packet.destination)):
+    own = is_own(family, packet.source) or is_own(family, packet.destination)
+    if not own or (expectation.reaches and packet.dscp):
         return False
     if packet.later_fragment:
         return service == ANYTHING or service.protocol == packet.protocol == 47
@@ -92,6 +93,7 @@ def cuts_of(expectation: Expectation) -> Acl:
     found = [
         Rule(RuleId(f"flags{number}"), Action.DENY, protocol=TCP, tcp_flags=match) for number, match in enumerate(CUTS)
     ]
+    found.append(Rule(RuleId("dscp"), Action.DENY, dscp=1))
     for protocol, kind in ((ICMP, 8), (ICMPV6, 128)):
         found.append(Rule(RuleId(f"ping{protocol}"), Action.DENY, protocol=protocol, icmp_type=kind))
     service = target.service

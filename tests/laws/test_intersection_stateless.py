@@ -95,7 +95,9 @@ def marked(policy: Policy, rng: random.Random, share: float) -> Policy:
 
     def chosen(rules: tuple[Rule, ...], plain: tuple[Rule, ...]) -> tuple[Rule, ...]:
         pairs = zip(rules, plain, strict=True)
-        return tuple(replace(rule, stateless=True) if rng.random() < share else other for rule, other in pairs)
+        return tuple(
+            replace(rule, stateless=True, dscp=None) if rng.random() < share else other for rule, other in pairs
+        )
 
     tenants = tuple(
         replace(each, acl=replace(each.acl, rules=chosen(before.acl.rules, each.acl.rules)))
@@ -178,7 +180,9 @@ def test_nor_does_a_rule_that_gets_or_loses_its_mark(base: Policy, place: int, r
         rules = list(tenant.acl.rules)
         if rules:
             rule = rules[place % len(rules)]
-            plain = replace(rule, established=False, tcp_flags=None, fragments=False, stateless=not rule.stateless)
+            plain = replace(
+                rule, established=False, tcp_flags=None, dscp=None, fragments=False, stateless=not rule.stateless
+            )
             rules[place % len(rules)] = plain if rule.protocol != SCTP else rule
         tenants.append(replace(tenant, acl=replace(tenant.acl, rules=tuple(rules))))
     check_step(before, replace(before, tenants=tuple(tenants)), rng)

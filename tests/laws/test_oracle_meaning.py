@@ -86,6 +86,7 @@ def plainly_matches(rule: Rule, packet: Packet, groups: dict[str, AddressGroup])
     )
     return (
         protocol_fits
+        and (rule.dscp is None or rule.dscp >> packet.dscp & 1 == 1)
         and inside(rule.source, packet.source)
         and inside(rule.destination, packet.destination)
         and (packet.later_fragment or not rule.fragments)

@@ -83,6 +83,7 @@ def read_back(document: dict[str, object]) -> Box:
         ALL_BYTES if protocols is None else sum(1 << parse_protocol(name) for name in protocols),
         *(bits_of(spans_of(fields[name], (Span(0, 255),))) for name in ("icmp_types", "icmp_codes")),
         flags_of(fields["tcp_flags"]),
+        bits_of(spans_of(fields["dscp"], (Span(0, 63),))),
         *(addresses_of(fields[name], family) for name in ("source", "destination")),
         *(spans_of(fields[name], ALL_PORTS) for name in ("source_ports", "destination_ports")),
     )
@@ -107,6 +108,7 @@ def test_a_box_as_json_says_all_of_it(rule: Rule) -> None:
         (Packet(Family.IPV6, 1, 2, ICMP), "icmp ::1 > ::2"),
         (Packet(Family.IPV4, 1, 2, 47), "gre 0.0.0.1 > 0.0.0.2"),
         (Packet(Family.IPV4, 1, 2, TCP, later_fragment=True), "later fragment, tcp 0.0.0.1 > 0.0.0.2"),
+        (Packet(Family.IPV4, 1, 2, 47, dscp=46), "gre 0.0.0.1 > 0.0.0.2 dscp 46"),
     ],
 )
 def test_a_packet_in_words(packet: Packet, text: str) -> None:

@@ -23,6 +23,7 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import ethernet
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.dscp import of_precedence
 from orchestrator.policy.formats.classbench import read_trace
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.formats.registry import read
@@ -176,6 +177,31 @@ def test_rules_over_groups(layout: Layout, name: str) -> None:
     (tenant,) = policy.tenants
     sides = Sides(GROUPED.groups)
     assert [is_conjunctive(rule, sides) for rule in tenant.acl.rules] == [True, False, True, True, True]
+
+
+SERVED = Acl(
+    rules=(
+        Rule(RuleId("scavenger"), DENY, dscp=1 << 8),
+        Rule(RuleId("voice"), PERMIT, protocol=UDP, destination=DB, dscp=1 << 46),
+        Rule(RuleId("critical"), PERMIT, protocol=TCP, destination=WEB, dscp=of_precedence(5)),
+        Rule(RuleId("late"), PERMIT, destination=WEB, fragments=True, dscp=1 << 46),
+        Rule(RuleId("some"), PERMIT, destination=DB, dscp=1 << 10 | 1 << 12 | 0xF << 60),
+        Rule(RuleId("syn"), DENY, protocol=TCP, tcp_flags=FlagMatch(0x02, 0x12), dscp=of_precedence(0)),
+        Rule(RuleId("best-effort"), PERMIT, destination=DB, dscp=1),
+        Rule(RuleId("leave"), DENY, EGRESS, dscp=1 << 46 | of_precedence(7)),
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_rules_that_look_at_dscp(layout: Layout, name: str) -> None:
+    policy = policy_of(MIXED_POP, {TENANT: SERVED})
+    packets = [packet for packet in routable(policy) if between(policy, packet)]
+    with plane(name, layout, MIXED_POP) as running:
+        seen = check(running, policy, packets)
+    assert 0.1 < sum(seen) / len(seen) < 0.9
+    decided = {step.rule for packet in packets for step in decide(policy, packet).steps}
+    assert {rule.id for rule in SERVED.rules} <= decided
 
 
 @pytest.mark.parametrize("rules", ["acl1_1k", "fw1_1k", "ipc1_1k"])

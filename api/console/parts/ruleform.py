@@ -33,6 +33,7 @@ LABELS = {
     "source_ports": "Source ports",
     "destination_ports": "Destination ports",
     **{field.attribute: f"ICMP {field.label}" for field in OF_ICMP},
+    "dscp": "DSCP",
     "established": "Only established",
     "fragments": "Later fragments only",
     "description": "Description",
@@ -51,6 +52,7 @@ _HELP = {
     "destination": "any, prefixes, endpoints, or @group; several with commas",
     "source_ports": "any, 80, https, 1024-65535, or several with commas",
     "destination_ports": "any, 80, https, 1024-65535, or several with commas",
+    "dscp": "any, 46, ef, 8-15, or several with commas",
 }
 
 
@@ -125,6 +127,7 @@ class _Form:
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
             for asked in _OF_ICMP:
                 self._add_text_field(asked, LABELS[asked]).classes("w-32")
+            self._add_text_field("dscp", LABELS["dscp"], default="any").classes("w-56")
             self._add_text_field("owner", "Owner").classes("grow")
             self._ends = TimeField("Ends", self._end, self._zone, place="expires", may_be_empty=True)
             self._fields["expires"] = self._ends.input
@@ -207,7 +210,7 @@ class _Form:
             if isinstance(field, ui.checkbox):
                 if value:
                     document[name] = True
-            elif name in ("source", "destination", "source_ports", "destination_ports"):
+            elif name in ("source", "destination", "source_ports", "destination_ports", "dscp"):
                 parts = [part.strip() for part in (value or "").split(",") if part.strip()]
                 if not parts and name in ("source", "destination"):
                     raise BadInput(NO_ADDRESS, place=name)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from orchestrator.compile.equivalence.extension import NATIVE
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import TCP_FLAGS
+from orchestrator.policy.fields import DSCP, TCP_FLAGS
 from orchestrator.program.flows import FlowTable
 
 Items = npt.NDArray[Any]
@@ -44,7 +44,7 @@ ITEM = np.dtype(
 )
 """`item` of the extension. Addresses are (side, half): source and destination, the lower half first.
 
-`word` is a value under a mask (`fields.WORD`).
+`word` is a value under a mask: TCP flags, and above them DSCP.
 """
 
 REGISTERS = np.dtype([("value", np.uint32, (4,)), ("mask", np.uint32, (4,))])
@@ -109,6 +109,7 @@ _FIELDS = {
     (0x8000, 26): _Field("source", 16, 6),
     (0x8000, 27): _Field("destination", 16, 6),
     (0x0001, 26): _Field("fragment", 1),
+    (0x8000, 8): _Field("dscp", 1),
     (0x8000, 10): _Field("protocol", 1),
     **{(0x8000, first): _Field("from", 2, 0, protocol) for first, protocol in ((13, 6), (15, 17), (17, 132))},
     **{(0x8000, first): _Field("to", 2, 0, protocol) for first, protocol in ((14, 6), (16, 17), (18, 132))},
@@ -122,6 +123,7 @@ _FIELDS = {
 }
 _CUT_SHORT, _UNKNOWN, _TWICE, _BESIDE, _NOT_A_PREFIX, _NO_SUCH = range(1, 7)
 _FAMILY_OF = {0x0800: 4, 0x86DD: 6}
+_DSCP_SHIFT, _HIGHEST_DSCP = DSCP.shift or 0, (1 << DSCP.bits[Family.IPV4]) - 1
 _HIGHEST_FLAGS = (1 << TCP_FLAGS.bits[Family.IPV4]) - 1
 
 
@@ -224,7 +226,7 @@ def _kind(by_name: dict[str, _Test]) -> tuple[tuple[int, int], tuple[int, int]]:
         if family is None:
             raise _NotUnderstoodError(_NO_SUCH)
         families = (family, family)
-    elif not by_name.keys().isdisjoint(("protocol", "fragment")):
+    elif not by_name.keys().isdisjoint(("protocol", "fragment", "dscp")):
         raise _NotUnderstoodError(_NO_SUCH)
     if "protocol" in by_name:
         protocols = (by_name["protocol"].exact,) * 2
@@ -232,12 +234,17 @@ def _kind(by_name: dict[str, _Test]) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _read_word(by_name: dict[str, _Test]) -> tuple[int, int]:
-    """TCP flags under their mask."""
+    """TCP flags under their mask, and above them a whole DSCP."""
     value = mask = 0
     if "flags" in by_name:
         value, mask = by_name["flags"].value, by_name["flags"].mask
         if mask > _HIGHEST_FLAGS:
             raise _NotUnderstoodError(_NO_SUCH)
+    if "dscp" in by_name:
+        asked = by_name["dscp"]
+        if asked.mask != asked.ones or asked.value > _HIGHEST_DSCP:
+            raise _NotUnderstoodError(_NO_SUCH)
+        value, mask = value | asked.value << _DSCP_SHIFT, mask | _HIGHEST_DSCP << _DSCP_SHIFT
     return value, mask
 
 

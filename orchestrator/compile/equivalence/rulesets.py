@@ -2,7 +2,7 @@
 
     rule ──▶ want ── source ─────────▶ address set (a list of disjoint spans in each IP version)
                  ├── ports, or ICMP ─▶ port set     (a list of disjoint ranges)
-                 ├── TCP flags ──────▶ word set     (a list of disjoint values under masks)
+                 ├── TCP flags, DSCP ─▶ word set     (a list of disjoint values under masks)
                  └── protocol, fragments, IP version, table
 
 A rule's packets are every combination of one member from each axis. Tens of thousands of rules share few sets, and most
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.fields import FRAGMENTS, NUMBERS, OF_ICMP
+from orchestrator.policy.fields import DSCP, FRAGMENTS, NUMBERS, OF_ICMP
 from orchestrator.policy.model import AddressGroup, Rule, resolve
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
@@ -54,7 +54,8 @@ _WHOLE = (1 << 128) - 1
 _ONES = np.uint64(_HALF)
 _EVERY_PORT = [(0, HIGHEST_PORT)]
 _ANY_WORD = [(0, 0)]
-_KIND_OF = attrgetter(*(each.attribute for each in (*NUMBERS, FRAGMENTS)), "established", "tcp_flags")
+_DSCP_SHIFT, _HIGHEST_DSCP = DSCP.shift or 0, (1 << DSCP.bits[Family.IPV4]) - 1
+_KIND_OF = attrgetter(*(each.attribute for each in (*NUMBERS, DSCP, FRAGMENTS)), "established", "tcp_flags")
 _ICMP_OF = attrgetter(*(each.attribute for each in OF_ICMP))
 
 
@@ -155,14 +156,14 @@ class _Kinds:
         self.rows: list[tuple[Any, ...]] = []
         self._known: dict[object, int] = {}
         self.examples: list[Rule] = []
-        self._word_sets: dict[tuple[FlagMatch, ...], int] = {}
+        self._word_sets: dict[tuple[tuple[FlagMatch, ...], int | None], int] = {}
 
     def number(self, rule: Rule) -> int:
         key = _KIND_OF(rule)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = len(self.rows)
-            words = self._word_sets.setdefault(rule.flag_matches, len(self._word_sets))
+            words = self._word_sets.setdefault((rule.flag_matches, rule.dscp), len(self._word_sets))
             fragments = (1, 1) if rule.fragments else (0, 1)
             family = only_family(rule.protocol) or 0
             self.rows.append(((0, 0), (0, 0), words, _read_protocols(rule), fragments, family, 0, (0, 0)))
@@ -174,7 +175,7 @@ class _Kinds:
         return np.array([bool(each.flag_matches) for each in self.examples], np.bool_)
 
     def word_pool(self) -> Pool:
-        return _make_pool([_combine_words(asked) for asked in self._word_sets], np.uint16)
+        return _make_pool([_combine_words(*asked) for asked in self._word_sets], np.uint16)
 
 
 def _read_protocols(rule: Rule) -> tuple[int, int]:
@@ -182,11 +183,16 @@ def _read_protocols(rule: Rule) -> tuple[int, int]:
 
 
 def _list_words(rule: Rule) -> list[tuple[int, int]]:
-    return _combine_words(rule.flag_matches)
+    return _combine_words(rule.flag_matches, rule.dscp)
 
 
-def _combine_words(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
-    return [(each.value, each.mask) for each in flags] or _ANY_WORD
+def _combine_words(flags: tuple[FlagMatch, ...], dscp: int | None) -> list[tuple[int, int]]:
+    """Return TCP flags under masks, each with every code point, of which flow entries name one or none."""
+    asked = [(each.value, each.mask) for each in flags] or _ANY_WORD
+    if dscp is None:
+        return asked
+    points = [point << _DSCP_SHIFT for point in range(_HIGHEST_DSCP + 1) if dscp >> point & 1]
+    return [(value | point, mask | _HIGHEST_DSCP << _DSCP_SHIFT) for value, mask in asked for point in points]
 
 
 def _port_set(ports: tuple[PortRange, ...], exact: int | None) -> list[tuple[int, int]]:

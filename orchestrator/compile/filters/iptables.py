@@ -25,8 +25,9 @@ from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
-from orchestrator.policy.maskedword import FLAG_BITS
+from orchestrator.policy.maskedword import split_word
 from orchestrator.policy.model import Action, Policy, ReturnTraffic
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
@@ -221,10 +222,12 @@ def _matches(line: Line, family: Family) -> Iterator[str]:
     if line.icmp_type >= 0:
         yield from _match_icmp(line, family)
     ports = (*_match_ports("--sport", line.source_ports), *_match_ports("--dport", line.destination_ports))
-    flags, of_flags = line.word_value & FLAG_BITS, line.word_mask & FLAG_BITS
+    (flags, of_flags), (dscp, of_dscp) = split_word(line.word_value, line.word_mask)
     if ports or of_flags:
         named = (each & _SIX_FLAGS for each in (flags, of_flags))
         yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_match_flags(*named)])
+    if of_dscp:
+        yield _match_dscp(dscp, of_dscp)
     if of_flags & ~_SIX_FLAGS:
         if family is Family.IPV6:
             raise NotExpressible(
@@ -274,6 +277,13 @@ def _match_ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
     if (low, high) == (0, HIGHEST_PORT):
         return ()
     return (f"{option} {low}" if low == high else f"{option} {low}:{high}",)
+
+
+def _match_dscp(value: int, mask: int) -> str:
+    """Return a test of DSCP; where only some of its bits are looked at, one of the octet that it is in."""
+    if mask == HIGHEST_CODE_POINT:
+        return f"-m dscp --dscp {value:#04x}"
+    return f"-m tos --tos {value << 2:#04x}/{mask << 2:#04x}"
 
 
 def _match_flags(value: int, mask: int) -> tuple[str, ...]:

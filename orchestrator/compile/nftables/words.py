@@ -5,10 +5,12 @@ With `first` they ask for the packet that opened the connection, which the kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables.space import Axis, Shape
 from orchestrator.policy.addresses import Family, Prefix, format_address
-from orchestrator.policy.maskedword import FLAG_BITS
+from orchestrator.policy.maskedword import code_points_under, split_word
 from orchestrator.policy.ports import HIGHEST_PORT
 
 IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
@@ -63,7 +65,7 @@ def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | 
 
 
 def conditions(line: Line, family: Family, *, first: bool = False) -> list[tuple[Axis | None, str]]:
-    """Return a rule's conditions, each with its axis; flags have none."""
+    """Return a rule's conditions, each with its axis; flags and DSCP have none."""
     found: list[tuple[Axis | None, str]] = []
     for axis, prefix in ((Axis.SOURCE, line.source), (Axis.DESTINATION, line.destination)):
         if prefix.length:
@@ -92,7 +94,7 @@ def _about_first(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
 
 
 def _about_header(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
-    """Return conditions about a packet's own ports, ICMP type and code, and flags."""
+    """Return conditions about a packet's own ports, ICMP type and code, flags, and DSCP."""
     found: list[tuple[Axis | None, str]] = []
     for axis, ports, number in (
         (Axis.SOURCE_PORTS, line.source_ports, line.icmp_type),
@@ -102,10 +104,23 @@ def _about_header(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
             found.append((axis, f"{field(axis, family, icmp=True)} {number}"))
         elif ports != (0, HIGHEST_PORT):
             found.append((axis, f"{field(axis, family)} {interval(axis, family, *ports)}"))
-    flags, of_flags = line.word_value & FLAG_BITS, line.word_mask & FLAG_BITS
+    (flags, of_flags), (_, of_dscp) = split_word(line.word_value, line.word_mask)
     if of_flags:
         found.append((None, f"tcp flags & {of_flags:#04x} == {flags:#04x}"))
+    if of_dscp:
+        found.append((None, f"{IP[family]} dscp {_code_points(code_points_under(line.word_value, line.word_mask))}"))
     return found
+
+
+def _code_points(points: Sequence[int]) -> str:
+    """Write values of DSCP as one, as a range, or as a set.
+
+    nft has masks, but in IPv6 it compares with the wrong bytes behind them (seen with 1.0.6).
+    """
+    first, last = (f"{points[end]:#04x}" for end in (0, -1))
+    if points[-1] - points[0] == len(points) - 1:
+        return first if first == last else f"{first}-{last}"
+    return f"{{ {', '.join(f'{point:#04x}' for point in points)} }}"
 
 
 def shape_fields(shape: Shape, family: Family, *, icmp: bool) -> tuple[list[str], list[str]]:

@@ -5,13 +5,15 @@ and which of them carry a mask. Matches of one layout have their headers, values
 layout is one structured dtype, filled column by column. There are a few dozen layouts in a list, whatever its length.
 
 Port ranges become the fewest value/mask pairs that cover them (as in `policy.ports.masks`, for a column at a time), so
-an atom may be several flow entries; these are disjoint, as the pairs are.
+an atom may be several flow entries; these are disjoint, as the pairs are. DSCP takes no mask in OpenFlow: an atom that
+asks for several code points has a flow entry for each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +24,9 @@ from orchestrator.compile.openflow.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.errors import TooLarge
-from orchestrator.policy.maskedword import FLAG_BITS
+from orchestrator.policy.maskedword import DSCP_SHIFT, FLAG_BITS, code_points_under
 from orchestrator.program.flows import U16, U64, FlowTable
-from orchestrator.program.rules import FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
+from orchestrator.program.rules import ANY_BYTE, FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
 MOST_FLOWS = 4_000_000
 """What one list may expand to; no switch of ours holds more."""
@@ -70,7 +72,7 @@ def path_mtu_meter_of(tenant: int) -> int:
 
 
 class MaskedRules(NamedTuple):
-    """Atoms with port ranges as value/mask pairs.
+    """Atoms with port ranges as value/mask pairs, and one code point each (ANY_BYTE: every one).
 
     `atom` is the row in the `RuleTable` that each came from.
     """
@@ -80,15 +82,17 @@ class MaskedRules(NamedTuple):
     sp_mask: U16
     dp_value: U16
     dp_mask: U16
+    dscp: npt.NDArray[np.int16]
 
 
 def with_port_masks(rules: RuleTable) -> MaskedRules:
-    """Return every atom for each pair of port masks of both sides.
+    """Return every atom for each code point, and each pair of port masks of both sides.
 
     Raises TooLarge.
     """
     sources, destinations = _Covers.of(rules.sp_lo, rules.sp_hi), _Covers.of(rules.dp_lo, rules.dp_hi)
-    repeats = sources.how_many * destinations.how_many
+    points = _CodePoints.of(rules.word_value, rules.word_mask)
+    repeats = sources.how_many * destinations.how_many * points.how_many
     if repeats.sum() > MOST_FLOWS:
         worst = int(rules.order[int(repeats.argmax())])
         raise TooLarge(
@@ -98,15 +102,21 @@ def with_port_masks(rules: RuleTable) -> MaskedRules:
     atom = np.repeat(np.arange(len(rules)), repeats)
     left = np.arange(len(atom)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     left, destination = np.divmod(left, destinations.how_many[atom])
-    sp_value, sp_mask = sources.pair(atom, left)
+    left, source = np.divmod(left, sources.how_many[atom])
+    sp_value, sp_mask = sources.pair(atom, source)
     dp_value, dp_mask = destinations.pair(atom, destination)
-    return MaskedRules(atom, sp_value, sp_mask, dp_value, dp_mask)
+    return MaskedRules(atom, sp_value, sp_mask, dp_value, dp_mask, points.values[points.first[atom] + left])
 
 
 def flow_counts(rules: RuleTable) -> Rows:
     """How many flow entries each atom becomes."""
     if len(rules) <= FEW:
         return np.array(few_counts(rules), np.intp)
+    return mask_counts(rules) * _CodePoints.of(rules.word_value, rules.word_mask).how_many
+
+
+def mask_counts(rules: RuleTable) -> Rows:
+    """How many pairs of port masks each atom takes."""
     return _Covers.of(rules.sp_lo, rules.sp_hi).how_many * _Covers.of(rules.dp_lo, rules.dp_hi).how_many
 
 
@@ -131,6 +141,25 @@ class _Covers(NamedTuple):
     def pair(self, atom: Rows, index: Rows) -> tuple[U16, U16]:
         found = self.pairs[self.first[atom] + index]
         return found[:, 0], found[:, 1]
+
+
+class _CodePoints(NamedTuple):
+    """For a column of words: each one's first code point in `values`, and their number."""
+
+    first: Rows
+    how_many: Rows
+    values: npt.NDArray[np.int16]
+
+    @classmethod
+    def of(cls, value: U16, mask: U16) -> _CodePoints:
+        if not (mask >> DSCP_SHIFT).any():
+            return cls(np.zeros(len(mask), np.intp), np.ones(len(mask), np.intp), np.array([ANY_BYTE], np.int16))
+        distinct, which = np.unique(value.astype(np.uint32) << 16 | mask, return_inverse=True)
+        words = [(each >> 16, each & _ALL_16) for each in distinct.tolist()]
+        lists = [code_points_under(*word) or (ANY_BYTE,) for word in words]
+        counts = np.array(list(map(len, lists)), np.intp)
+        values = np.array(list(chain.from_iterable(lists)), np.int16)
+        return cls((np.cumsum(counts) - counts)[which], counts[which], values)
 
 
 def port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
@@ -234,6 +263,7 @@ def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint3
         (_find_kinds(masked.sp_mask, _ALL_16), 3),
         (_find_kinds(masked.dp_mask, _ALL_16), 3),
         (rules.word_mask & FLAG_BITS != 0, 2),
+        (masked.dscp >= 0, 2),
         *((column >= 0, 2) for column in rules.icmp),
     )
     code = np.zeros(len(rules), np.uint32)
@@ -262,6 +292,8 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
         parts.append(_make_constant(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
     elif rules.frag[first] == FRAG_LATER:
         parts.append(_make_constant(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
+    if masked.dscp[first] >= 0:
+        parts.append(_Part(oxm.IP_DSCP, (masked.dscp[rows],)))
     if protocol >= 0:
         parts.append(_make_constant(oxm.IP_PROTO, protocol))
     if protocol in PORT_FIELDS:

@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, everything
-from orchestrator.policy.maskedword import FLAG_BITS, count_rows, words_of_rule
+from orchestrator.policy.maskedword import code_points_under, count_rows, split_word, words_of_rule
 from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
 from orchestrator.policy.ports import HIGHEST_PORT, PortRange, masks
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, only_family
@@ -163,14 +163,16 @@ def few_counts(rules: RuleTable) -> list[int]:
 
 def matches_of(atom: Atom, register: Field | None) -> list[bytes]:
     """The matches of an atom's flow entries, in order."""
-    head, tail = _around_ports(atom, register)
+    points = code_points_under(atom.word_value, atom.word_mask)
+    heads, tail = _around_ports(atom, points, register)
     sources, destinations = _make_covers(atom.sp_lo, atom.sp_hi), _make_covers(atom.dp_lo, atom.dp_hi)
     fields = PORT_FIELDS.get(atom.protocol)
     if fields is None:
-        return [head + tail] * (len(sources) * len(destinations))
+        return [head + tail for head in heads for _ in range(len(sources) * len(destinations))]
     from_port, to_port = fields
     return [
         head + _masked_field(from_port, *source) + _masked_field(to_port, *destination) + tail
+        for head in heads
         for source in sources
         for destination in destinations
     ]
@@ -185,8 +187,8 @@ def _make_covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
     return masks(PortRange(low, high))
 
 
-def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
-    """A match's fields before and behind the ports, in canonical order."""
+def _around_ports(atom: Atom, points: Sequence[int], register: Field | None) -> tuple[list[bytes], bytes]:
+    """A match's fields before the ports for each of some code points, and those behind, in canonical order."""
     six = atom.family == Family.IPV6
     head = [exact_term(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
     fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
@@ -199,20 +201,17 @@ def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
         head.append(_masked_field(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
     elif atom.frag == FRAG_LATER:
         head.append(exact_term(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
-    if atom.protocol >= 0:
-        head.append(exact_term(oxm.IP_PROTO, atom.protocol))
-    tail = (
-        [_masked_field(oxm.TCP_FLAGS, atom.word_value & FLAG_BITS, atom.word_mask & FLAG_BITS)]
-        if atom.protocol in PORT_FIELDS
-        else []
-    )
+    protocol = exact_term(oxm.IP_PROTO, atom.protocol) if atom.protocol >= 0 else b""
+    heads = [b"".join([*head, exact_term(oxm.IP_DSCP, point), protocol]) for point in points]
+    flags, _ = split_word(atom.word_value, atom.word_mask)
+    tail = [_masked_field(oxm.TCP_FLAGS, *flags)] if atom.protocol in PORT_FIELDS else []
     icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), (atom.icmp_type, atom.icmp_code), strict=False)
     tail += [exact_term(field, value) for field, value in icmp if value >= 0]
     if register is not None:
         pair, lower = divmod(register.number, 2)
         shift = 0 if lower else 32
         tail.append(_masked_field(oxm.PACKET_REGISTERS[pair], atom.tenant << shift, 0xFFFFFFFF << shift))
-    return b"".join(head), b"".join(tail)
+    return heads or [b"".join([*head, protocol])], b"".join(tail)
 
 
 def _masked_field(field: Field, value: int, mask: int) -> bytes:

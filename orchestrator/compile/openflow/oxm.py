@@ -70,6 +70,7 @@ IPV4_DST = Field("ipv4_dst", _BASIC, 12, 4)
 IPV6_SRC = Field("ipv6_src", _BASIC, 26, 16)
 IPV6_DST = Field("ipv6_dst", _BASIC, 27, 16)
 IP_FRAG = Field("ip_frag", _NICIRA_1, 26, 1)
+IP_DSCP = Field("ip_dscp", _BASIC, 8, 1)
 IP_PROTO = Field("ip_proto", _BASIC, 10, 1)
 TCP_SRC = Field("tcp_src", _BASIC, 13, 2)
 TCP_DST = Field("tcp_dst", _BASIC, 14, 2)
@@ -124,6 +125,7 @@ HEADERS = (
     IPV6_SRC,
     IPV6_DST,
     IP_FRAG,
+    IP_DSCP,
     IP_PROTO,
     TCP_SRC,
     TCP_DST,

@@ -35,6 +35,7 @@ from types import MappingProxyType
 
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.fields import DSCP
 from orchestrator.policy.formats.express import Match, matches_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.model import (
@@ -89,6 +90,7 @@ MOST_COMPARISONS = 500_000
 _FRAGMENTS_REASON = "only its whole packets and first fragments are meant, and those cannot be told from later ones"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
 _FIELDS = tuple(each.name for each in fields(Match))
+_WITHOUT_DSCP = tuple(name for name in _FIELDS if name != DSCP.attribute)
 _LONGEST_LABEL = 40
 _LONGEST_TEXT = 200
 _LONGEST_REASON = 500
@@ -248,8 +250,9 @@ class Assembler:
         )
 
     def _said(self, match: Match) -> str:
-        """`repr(match)`, faster."""
-        return f"Match({', '.join(f'{name}={self._written(getattr(match, name))}' for name in _FIELDS)})"
+        """`repr(match)`, faster; without DSCP where it is not asked for, as ids were made before there was one."""
+        names = _FIELDS if match.dscp is not None else _WITHOUT_DSCP
+        return f"Match({', '.join(f'{name}={self._written(getattr(match, name))}' for name in names)})"
 
     def _written(self, value: object) -> str:
         """Return `repr(value)`, cached for each side that rules share.

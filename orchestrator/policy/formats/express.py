@@ -20,6 +20,7 @@ from typing import Any
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
+from orchestrator.policy.dscp import EVERY_CODE_POINT
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Direction
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
@@ -61,6 +62,7 @@ class Match:
     established: bool = False
     tcp_flags: FlagMatch | None = None
     fragments: bool = False
+    dscp: int | None = None
     catches_fragments: bool = False
 
     def rule_attributes(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def matches_of(box: Box, direction: Direction) -> tuple[Match, ...]:
     found: list[Match] = []
     for protocol in _protocols(box):
         if protocol not in NO_PACKETS[box.family]:
-            found += _of_protocol(box, Match(protocol, source, destination))
+            found += _of_protocol(box, Match(protocol, source, destination, dscp=_asked_code_points(box)))
         if len(found) > MOST_RULES:
             raise TooLarge(f"it takes more than {MOST_RULES} rules to say this")
     return tuple(found)
@@ -116,6 +118,10 @@ def _protocols(box: Box) -> tuple[int | None, ...]:
     if named == ALL_BYTES:
         return (None,)
     return tuple(number for number in range(256) if box.protocols >> number & 1)
+
+
+def _asked_code_points(box: Box) -> int | None:
+    return None if box.dscp == EVERY_CODE_POINT else box.dscp
 
 
 def _of_protocol(box: Box, base: Match) -> list[Match]:

@@ -68,6 +68,7 @@ WHOLE_PACKETS = Limit(
     lambda rule: rule.fragments or rule.protocol == IPV6_FRAGMENT,
     lambda rule: replace(rule, fragments=False, protocol=None if rule.protocol == IPV6_FRAGMENT else rule.protocol),
 )
+NO_DSCP = Limit("DSCP is not looked at", lambda rule: rule.dscp is not None, lambda rule: replace(rule, dscp=None))
 NO_FLAGS = Limit("TCP flags are not looked at", lambda rule: bool(rule.flag_matches), without_flags)
 
 MOST_LINES = 1_000_000

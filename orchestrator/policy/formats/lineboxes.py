@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import FRAGMENTS, ICMP_CODE, ICMP_TYPE
+from orchestrator.policy.fields import DESTINATION, DSCP, FRAGMENTS, ICMP_CODE, ICMP_TYPE, SOURCE
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import LATER, WHOLE, Box, everything
@@ -27,6 +27,9 @@ def icmp_axes(kind: int, code: int | None = None) -> Axes:
     axes: Axes = {FRAGMENTS.axis: WHOLE, ICMP_TYPE.axis: 1 << kind}
     return axes if code is None else {**axes, ICMP_CODE.axis: 1 << code}
 
+
+_SHOWN = (SOURCE.axis, DESTINATION.axis, DSCP.axis)
+"""What a later fragment of IPv6 shows."""
 
 HIDDEN_FRAGMENTS = "later fragments of IPv6 packets do not show their protocol"
 
@@ -46,8 +49,8 @@ def boxes_of_axes(axes: Axes, family: Family) -> tuple[tuple[Box, ...], tuple[Bo
     """The boxes that surely match, and those that may match besides (later fragments of IPv6)."""
     if family is Family.IPV4 or not _may_be_hidden(axes) or axes.get("fragments") == WHOLE:
         return _make_boxes(axes, family), ()
-    addresses = {axis: members for axis, members in axes.items() if axis in ("source", "destination")}
-    later = _make_boxes({**addresses, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
+    shown = {axis: members for axis, members in axes.items() if axis in _SHOWN}
+    later = _make_boxes({**shown, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
     return (() if axes.get("fragments") == LATER else _make_boxes({**axes, "fragments": WHOLE}, family)), later
 
 

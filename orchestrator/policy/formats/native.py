@@ -9,7 +9,8 @@ What is left out has the model's default. `rules`, and in a rule `id` and `actio
 half of itself on the way must not come to mean an empty list. For the same reason `null`, unknown keys and empty lists
 are refused. `source` and `destination` are ``"any"``, a prefix, ``"@group"``, or a list of the last two; ports are
 ``80``, ``"80"``, ``"1024-65535"``, a name such as ``"https"`` (`policy/ports.py`), or a list of these; `protocol` is a
-name or a number; `tcp_flags` is ``{"set": ["syn"], "clear": ["ack", "rst"]}``; `expires` is a time with its zone.
+name or a number; `tcp_flags` is ``{"set": ["syn"], "clear": ["ack", "rst"]}``; `dscp` is
+a number, a range or a name such as ``"ef"``, or a list of these; `expires` is a time with its zone.
 `taken_from` says which version of which tenant's list a file was written from: ``{"tenant": "blue", "version": 7}``.
 
 These functions take parsed JSON (what `json.loads` gives). Values are read in `native_values.py`, each rule is checked
@@ -29,7 +30,8 @@ import orjson
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy import _rules
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
-from orchestrator.policy.fields import OF_ICMP
+from orchestrator.policy.dscp import runs_of
+from orchestrator.policy.fields import DSCP, OF_ICMP
 from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.native_values import (
     CACHED_TEXTS,
@@ -48,6 +50,7 @@ from orchestrator.policy.formats.native_values import (
     inside,
     read_text,
     some_addresses,
+    some_code_points,
     some_flags,
     some_ports,
 )
@@ -214,6 +217,7 @@ _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
         "established": a_truth,
         "tcp_flags": some_flags,
         "fragments": a_truth,
+        DSCP.attribute: some_code_points,
         "description": read_text,
         "owner": read_text,
         "expires": a_time,
@@ -294,6 +298,8 @@ def _add_transport(rule: Rule, body: dict[str, object]) -> None:
         body["tcp_flags"] = {"set": flag_names(value), "clear": flag_names(mask & ~value)}
     if rule.fragments:
         body["fragments"] = True
+    if rule.dscp is not None:
+        body[DSCP.attribute] = _code_points_to_json(rule.dscp)
 
 
 def _add_remarks(rule: Rule, body: dict[str, object]) -> None:
@@ -317,6 +323,11 @@ def _addresses_to_json(addresses: Addresses) -> str | list[str]:
 @functools.lru_cache(maxsize=CACHED_TEXTS)
 def _prefix_to_text(prefix: Prefix) -> str:
     return str(prefix)
+
+
+def _code_points_to_json(members: int) -> int | str | list[int | str]:
+    parts = [low if low == high else f"{low}-{high}" for low, high in runs_of(members)]
+    return parts[0] if len(parts) == 1 else parts
 
 
 def _ports_to_json(ports: tuple[PortRange, ...]) -> int | str | list[int | str]:

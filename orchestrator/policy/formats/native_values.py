@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
+from orchestrator.policy.dscp import code_points, parse_code_points
 from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quote_value
 from orchestrator.policy.model import Action, Direction, RuleId
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange, parse_ports
@@ -205,6 +206,31 @@ def _read_ports(text: str) -> tuple[PortRange, ...]:
 @functools.lru_cache(maxsize=CACHED_TEXTS)
 def _ports_from_number(port: int) -> tuple[PortRange, ...]:
     return (PortRange(port, port),)
+
+
+def some_code_points(value: object) -> int | None:
+    """Read a DSCP value, a range, or several, as a set; None for ``"any"``."""
+    if isinstance(value, list):
+        if not value:
+            raise BadInput("an empty list matches nothing; leave it out to match every DSCP")
+        members = 0
+        for index, item in enumerate(value):
+            members |= at(f"[{index}]", _read_code_points, item)
+        return _same_set(members)
+    return None if value == "any" else _same_set(_read_code_points(value))
+
+
+def _read_code_points(value: object) -> int:
+    if isinstance(value, str):
+        return parse_code_points(_a_word(value))
+    number = a_number(value)
+    return code_points(number, number)
+
+
+@functools.lru_cache(maxsize=CACHED_TEXTS)
+def _same_set(members: int) -> int:
+    """The same object for equal sets: lists are read by the columns of distinct objects."""
+    return members
 
 
 def some_flags(value: object) -> FlagMatch:

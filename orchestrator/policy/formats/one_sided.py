@@ -15,6 +15,7 @@ from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
+    NO_DSCP,
     NO_FLAGS,
     WHOLE_PACKETS,
     Limit,
@@ -47,6 +48,7 @@ LIMITS = (
         lambda rule: replace(rule, source_ports=EVERY_PORT),
     ),
     NO_FLAGS,
+    NO_DSCP,
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses
+from orchestrator.policy.dscp import EVERY_CODE_POINT
 from orchestrator.policy.fields import CARRIED, Kind, MatchField
 from orchestrator.policy.model.givennames import RuleId, check_name
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalise_ranges
@@ -44,7 +45,8 @@ class Rule:
     """One line of an access list. Everything left out matches every value.
 
     `fragments` restricts the rule to later fragments (as the Cisco keyword). A rule that looks at ports, ICMP types
-    or TCP flags never matches a later fragment, which carries none of them.
+    or TCP flags never matches a later fragment, which carries none of them. `dscp` is a set of code points
+    (`policy/dscp.py`).
 
     Where the domain tracks connections, a `stateless` rule alone decides the packets that match it first, without a
     connection (`policy/connections.py`). Elsewhere all rules are stateless, and the mark has no effect.
@@ -63,6 +65,7 @@ class Rule:
     established: bool = False
     tcp_flags: FlagMatch | None = None
     fragments: bool = False
+    dscp: int | None = None
     description: str = ""
     owner: str = ""
     expires: dt.datetime | None = None
@@ -81,6 +84,8 @@ class Rule:
                 self._check(field, asked)
         if self.fragments and self.looks_past_the_ip_header:
             raise BadPolicy("later fragments carry no ports, ICMP types or TCP flags to match", place="fragments")
+        if self.dscp is not None:
+            self._check_dscp(self.dscp)
         for name in ("description", "owner"):
             if len(getattr(self, name)) > _LONGEST_TEXT:
                 raise BadInput(f"longer than {_LONGEST_TEXT} characters", place=name)
@@ -100,6 +105,13 @@ class Rule:
             raise BadPolicy(f"a {field.label} means nothing without its {field.needs.label}", place=place)
         if field.kind is Kind.RANGES and len(asked) > 1:
             object.__setattr__(self, field.attribute, normalise_ranges(asked))
+
+    def _check_dscp(self, asked: int) -> None:
+        """Raise unless it is a set of code points; that of all of them is None."""
+        if not 0 < asked <= EVERY_CODE_POINT:
+            raise BadInput("an empty set of DSCP values matches nothing; leave it out to match every one", place="dscp")
+        if asked == EVERY_CODE_POINT:
+            object.__setattr__(self, "dscp", None)
 
     @property
     def looks_past_the_ip_header(self) -> bool:

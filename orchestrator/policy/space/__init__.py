@@ -9,6 +9,7 @@ look at (`policy/fields.py`); what a rule matches is a *box*: one set per axis, 
     protocols            bits, one a number      ALL_BYTES
     icmp_types, _codes   bits                    ALL_BYTES
     tcp_flags            bits, one a flag byte   ALL_BYTES            bit 0x12 is in the set <=> SYN+ACK matches
+    dscp                 bits, one a code point  EVERY_CODE_POINT     every packet has one, also later fragments
     source, destination  spans of addresses      the family's
     source_ports, dest.  spans of ports          0-65535
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family
+from orchestrator.policy.dscp import EVERY_CODE_POINT
 from orchestrator.policy.fields import BITS_AXES, CARRIED, FIELDS, FRAGMENTS, PROTOCOL, SPAN_AXES, Kind, MatchField
 from orchestrator.policy.model import AddressGroup, Packet, Rule, families, members
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
@@ -42,6 +43,7 @@ class Box(NamedTuple):
     icmp_types: int = ALL_BYTES
     icmp_codes: int = ALL_BYTES
     tcp_flags: int = ALL_BYTES
+    dscp: int = EVERY_CODE_POINT
     source: Spans = ALL_ADDRESSES[Family.IPV4]
     destination: Spans = ALL_ADDRESSES[Family.IPV4]
     source_ports: Spans = ALL_PORTS
@@ -411,6 +413,7 @@ _SET_OF_KIND: Mapping[Kind, Callable[[Any, Mapping[str, AddressGroup], Family], 
     Kind.RANGES: lambda asked, _groups, _family: _make_port_spans(asked),
     Kind.NUMBER: lambda asked, _groups, _family: 1 << int(asked),
     Kind.BITS: lambda asked, _groups, _family: _flag_set(asked),
+    Kind.SET: lambda asked, _groups, _family: int(asked),
     Kind.LATER: lambda _asked, _groups, _family: LATER,
 }
 """The set of values that a rule asks for, as a box keeps it, where it does not ask for every value."""

@@ -3,7 +3,7 @@
 #include "equivalence.h"
 
 enum {
-    ETH_TYPE, IPV4_SRC, IPV4_DST, IPV6_SRC, IPV6_DST, IP_FRAG, IP_PROTO, TCP_SRC, TCP_DST, TCP_FLAGS, UDP_SRC, UDP_DST,
+    ETH_TYPE, IPV4_SRC, IPV4_DST, IPV6_SRC, IPV6_DST, IP_FRAG, IP_DSCP, IP_PROTO, TCP_SRC, TCP_DST, TCP_FLAGS, UDP_SRC, UDP_DST,
     SCTP_SRC, SCTP_DST, ICMP_TYPE, ICMP_CODE, ICMPV6_TYPE, ICMPV6_CODE, PACKET_REG0, PACKET_REG1, FIELDS
 };
 
@@ -20,6 +20,7 @@ static const field fields[FIELDS] = {
     [IPV6_SRC] = {0x8000, 26, 16, 6, 0},
     [IPV6_DST] = {0x8000, 27, 16, 6, 0},
     [IP_FRAG] = {0x0001, 26, 1, 0, 0},
+    [IP_DSCP] = {0x8000, 8, 1, 0, 0},
     [IP_PROTO] = {0x8000, 10, 1, 0, 0},
     [TCP_SRC] = {0x8000, 13, 2, 0, 6},
     [TCP_DST] = {0x8000, 14, 2, 0, 6},
@@ -118,7 +119,7 @@ static int family_and_protocol(const match *m, box *b)
         if (!is_exact(m, ETH_TYPE) || (m->value[ETH_TYPE] != 0x0800 && m->value[ETH_TYPE] != 0x86dd))
             return NO_SUCH_PACKET;
         b->small_low[FAMILY] = b->small_high[FAMILY] = m->value[ETH_TYPE] == 0x0800 ? 4 : 6;
-    } else if (looks_at(m, IP_PROTO) || looks_at(m, IP_FRAG)) {
+    } else if (looks_at(m, IP_PROTO) || looks_at(m, IP_FRAG) || looks_at(m, IP_DSCP)) {
         return NO_SUCH_PACKET;
     }
     if (looks_at(m, IP_PROTO)) {
@@ -200,6 +201,12 @@ static int assemble(const match *m, item *to, registers *r)
             return NO_SUCH_PACKET;
         to->word[0] = (uint16_t)m->value[TCP_FLAGS];
         to->word[1] = (uint16_t)m->mask[TCP_FLAGS];
+    }
+    if (looks_at(m, IP_DSCP)) {                 /* it takes no mask */
+        if (!is_exact(m, IP_DSCP) || m->value[IP_DSCP] > DSCP_HIGHEST)
+            return NO_SUCH_PACKET;
+        to->word[0] |= (uint16_t)(m->value[IP_DSCP] << DSCP_SHIFT);
+        to->word[1] |= DSCP_HIGHEST << DSCP_SHIFT;
     }
     memset(r, 0, sizeof *r);
     for (int pair = 0; pair < 2; pair++)

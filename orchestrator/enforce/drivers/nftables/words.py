@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"(?<![\w.:/-])(?:0x[0-9a-f]+|\d+)(?![\w.:/-])")
 _PORTS, _ICMP_FIELDS = ("sport", "dport"), ("type", "code")
 _FIELDS = {**dict.fromkeys(("th", "tcp", "udp", "sctp"), _PORTS), **dict.fromkeys(("icmp", "icmpv6"), _ICMP_FIELDS)}
 _RELATIONS = ("&", "==", "!=", "<", "<=", ">", ">=")
-_ORDER = ("saddr", "daddr", "l4proto", "sport", "dport", "type", "code", "flags")
+_ORDER = ("saddr", "daddr", "l4proto", "sport", "dport", "type", "code", "flags", "dscp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Tests:
         names = {
             "saddr": f"{self._family} saddr", "daddr": f"{self._family} daddr", "l4proto": "meta l4proto",
             "sport": "th sport", "dport": "th dport", "type": f"{icmp} type", "code": f"{icmp} code",
-            "flags": "tcp flags",
+            "flags": "tcp flags", "dscp": f"{self._family} dscp",
         }  # fmt: skip
         tests = [f"{names[field]} {self._found[field]}" for field in _ORDER if field in self._found]
         return " ".join([*tests, *([self._lookup] if self._lookup else [])])
@@ -127,6 +127,9 @@ class _Tests:
         if (first, second) == ("tcp", "flags"):
             self._note_protocol("tcp")
             return self._flags(place + 2)
+        if first in ("ip", "ip6") and second == "dscp":
+            self._note_family(first)
+            return self._dscp(place + 2)
         if not value or value in _RELATIONS:
             raise _Unusual
         if first in ("ip", "ip6") and second in ("saddr", "daddr") and value[0] not in "@{":
@@ -140,6 +143,18 @@ class _Tests:
         else:
             raise _Unusual
         return place + 3
+
+    def _dscp(self, place: int) -> int:
+        """Read DSCP as a number, a range or a set: ``{ 0x08, 0x2e }``."""
+        words = self._words
+        if words[place] == "{":
+            end = place + words[place:].index("}") if "}" in words[place:] else place
+            values = sorted(_number(word.removesuffix(",")) for word in words[place + 1 : end])
+            self._note_field("dscp", f"{{ {', '.join(f'{value:#04x}' for value in values)} }}")
+            return end + 1
+        ends = [f"{_number(end):#04x}" for end in words[place].split("-")]
+        self._note_field("dscp", "-".join(ends))
+        return place + 1
 
     def _flags(self, place: int) -> int:
         """Read flags under a mask: ``& M == V``, ``V / M,M,...`` or ``! M``."""
@@ -187,6 +202,13 @@ def _field(words: list[str]) -> tuple[str, str]:
         return f"th {second}", "" if first == "th" else first
     protocol = first if first in PROTOCOLS else ""
     return f"{first} {second}", protocol
+
+
+def _number(word: str) -> int:
+    try:
+        return int(word, 0)
+    except ValueError:
+        raise _Unusual from None
 
 
 def _join_flags(flags: str) -> int:

@@ -217,7 +217,8 @@ write_rules(PyObject *module, PyObject *rules)
         PyObject *rule = PyTuple_GET_ITEM(rules, row), *written = NULL;
         text->length = 0;
         text->is_whole = Py_IS_TYPE(rule, python.rule.type) && *field_of(rule, &python.rule, EXPIRES) == Py_None &&
-                         *field_of(rule, &python.rule, TCP_FLAGS) == Py_None;
+                         *field_of(rule, &python.rule, TCP_FLAGS) == Py_None &&
+                         *field_of(rule, &python.rule, DSCP) == Py_None;
         if (text->is_whole)
             put_rule(text, rule);
         if (text->is_whole && !PyErr_Occurred())

@@ -21,6 +21,7 @@ from orchestrator.policy.formats.aerleon.read import OWN_PLATFORM, default_marke
 from orchestrator.policy.formats.aerleon.terms import ICMP_CODES, ICMP_TYPES, PROTOCOLS
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
+    NO_DSCP,
     WHOLE_PACKETS,
     Limit,
     ListWriter,
@@ -59,6 +60,7 @@ _LIMITS = (
         lambda rule: replace(rule, expires=None),
     ),
     WHOLE_PACKETS,
+    NO_DSCP,
     Limit("of TCP flags only `established` can be said", lambda rule: rule.tcp_flags is not None, without_flags),
     Limit("this type or code of ICMP has no name here", _lacks_icmp_name, without_icmp_type),
 )

@@ -18,6 +18,7 @@ from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.azure.read import ACTIONS, DIRECTIONS, PROTOCOLS, default_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
+    NO_DSCP,
     NO_FLAGS,
     WHOLE_PACKETS,
     Limit,
@@ -50,6 +51,7 @@ _LIMITS = (
     EXPIRES,
     WHOLE_PACKETS,
     NO_FLAGS,
+    NO_DSCP,
     Limit("ICMP types are not looked at", lambda rule: rule.icmp_type is not None, without_icmp_type),
     Limit(
         "only tcp, udp, icmp, esp and ah can be named",

@@ -26,6 +26,7 @@ from orchestrator.policy.formats.cisco.fieldwords import (
     address,
     addresses,
     protocol,
+    service,
     tcp_flags,
     transport,
     wildcard,
@@ -42,9 +43,9 @@ _REASONS: Mapping[str, str] = {
     "reflect": "connections are not tracked here",
     "evaluate": "connections are not tracked here",
     "dynamic": "nobody logs in here to open a rule",
-    "dscp": "the DSCP field is not looked at here",
-    "precedence": "the precedence is not looked at here",
-    "tos": "the TOS field is not looked at here",
+    "dscp": "DSCP stands behind the addresses, ports and flags",
+    "precedence": "the precedence stands behind the addresses, ports and flags",
+    "tos": "the TOS field has a bit that is ECN's today, which is not looked at here",
     "tracked": "connections are not tracked here",
     "ttl": "the TTL is not looked at here",
     "option": "IP options are not looked at here",
@@ -153,16 +154,19 @@ def _read_extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> N
     transport(words, number, "source_ports", draft.axes, read_ports)
     draft.axes["destination"] = addresses(words, family, find_group)
     transport(words, number, "destination_ports", draft.axes, read_ports)
+    service(words, draft.axes)
     if number == TCP:
         flags = tcp_flags(words, one_only=kind in (Kind.NAMED, Kind.XR))
         if flags is not None:
             draft.axes["tcp_flags"] = flags
             draft.axes["fragments"] = WHOLE
+    service(words, draft.axes)
     if words.take_if("fragments"):
         if any(axes.get("fragments") == WHOLE for axes in (draft.axes, *draft.either)):
             draft.either = ({},)  # a deny takes the later fragments along
             raise BadInput("later fragments carry no ports, types or flags to match")
         draft.axes["fragments"] = LATER
+    service(words, draft.axes)
 
 
 def _end(words: Words) -> None:

@@ -1,4 +1,4 @@
-"""Words and fields of IOS rules: protocols, addresses, ports, ICMP types, TCP flags.
+"""Words and fields of IOS rules: protocols, addresses, ports, ICMP types, TCP flags, DSCP.
 
 Every reader takes its words from the front and raises BadInput where they make no sense.
 """
@@ -11,7 +11,16 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
+from orchestrator.policy.dscp import (
+    EVERY_CODE_POINT,
+    HIGHEST_CODE_POINT,
+    NAMES,
+    PRECEDENCES,
+    code_points,
+    of_precedence,
+)
+from orchestrator.policy.fields import DSCP
+from orchestrator.policy.formats.lineboxes import Axes, icmp_axes, narrow
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,
@@ -187,6 +196,44 @@ def _read_icmp(words: Words, family: Family, axes: Axes) -> None:
     code_word = words.take("a code") if word.isdigit() and words.peek().isdigit() else None
     kind, code = icmp_kind(word, code_word, CISCO_ICMP[family])
     axes |= icmp_axes(kind, code)
+
+
+def service(words: Words, axes: Axes) -> None:
+    """Read ``dscp ef``, in IOS-XR also ``dscp range af11 af13``, or ``precedence critical``, where they follow."""
+    while words.peek() in ("dscp", "precedence"):
+        members = _code_points(words) if words.take("a field") == "dscp" else of_precedence(_precedence(words))
+        narrow(axes, DSCP.axis, members)
+
+
+def _code_points(words: Words) -> int:
+    operator = words.take("a DSCP") if words.peek() in PORT_OPERATORS else "eq"
+    first = _code_point(words)
+    if operator == "range":
+        ends = sorted((first, _code_point(words)))
+        return code_points(ends[0], ends[1])
+    if operator == "neq":
+        return EVERY_CODE_POINT & ~(1 << first)
+    if operator == "gt":
+        return EVERY_CODE_POINT & ~((1 << first + 1) - 1)
+    return (1 << first) - 1 if operator == "lt" else 1 << first
+
+
+def _code_point(words: Words) -> int:
+    word = words.take("a DSCP")
+    if word in NAMES:
+        return NAMES[word]
+    if not (word.isascii() and word.isdigit() and int(word[:4]) <= HIGHEST_CODE_POINT):
+        raise BadInput(f"the DSCP '{word[:40]}' is not known here")
+    return int(word)
+
+
+def _precedence(words: Words) -> int:
+    word = words.take("a precedence")
+    if word in PRECEDENCES:
+        return PRECEDENCES[word]
+    if word not in map(str, PRECEDENCES.values()):
+        raise BadInput(f"the precedence '{word[:40]}' is not known here")
+    return int(word)
 
 
 def tcp_flags(words: Words, *, one_only: bool) -> int | None:

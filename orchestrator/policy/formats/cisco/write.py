@@ -3,8 +3,9 @@
     ip access-list extended ingress      ipv6 access-list ingress6
     ip access-list extended egress       ipv6 access-list egress6
 
-One rule becomes a line for each combination of its prefixes, port ranges and flag matches, under a remark that carries
-its id, ``[web-in] front ends``; reading the text puts the lines of one rule together again.
+One rule becomes a line for each combination of its prefixes, port ranges, flag matches and DSCP values, eight of which
+may be a precedence, under a remark that carries its id, ``[web-in] front ends``; reading the text puts the lines of one
+rule together again.
 
 IOS lets later fragments pass every permit that names ports or flags, by their addresses alone, and in IPv6 knows their
 protocol; our rules do neither. So a list where that matters starts with lines that decide about later fragments, and
@@ -22,9 +23,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT, code_point_masks
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
+    NO_DSCP,
     WHOLE_PACKETS,
     Limit,
     ListWriter,
@@ -122,6 +125,8 @@ FRAGMENTS_MARKER = "later-fragments"
 
 _PROTOCOLS = {TCP: "tcp", UDP: "udp", SCTP: "sctp", ICMP: "icmp", ICMPV6: "icmp"}
 _SIX_FLAGS = 0x3F
+_PRECEDENCE = 0x38
+"""The bits of a code point that are the precedence."""
 
 _FLAGS = Limit(
     "IOS looks at six TCP flags; ECE and CWR are not among them",
@@ -178,8 +183,20 @@ class _Writer(ListWriter):
             else [f" match-all{_write_flags(match)}" for match in rule.flag_matches]
         )
         ends = ends_of(self.acl, rule, family, "any", wildcards=True)
-        for pair, flag in itertools.product(ends, flags or [""]):
-            yield f" {rule.action.value} {protocol} {pair}{icmp_words(rule)}{flag}{end}"
+        for pair, flag, service in itertools.product(ends, flags or [""], _write_services(rule)):
+            yield f" {rule.action.value} {protocol} {pair}{icmp_words(rule)}{flag}{service}{end}"
+
+
+def _write_services(rule: Rule) -> list[str]:
+    """The words for each code point that a rule asks for, or for eight at once."""
+    found = []
+    for value, mask in code_point_masks(rule.dscp) if rule.dscp is not None else ():
+        if mask == _PRECEDENCE:
+            found.append(f" precedence {value >> 3}")
+        else:
+            points = range(HIGHEST_CODE_POINT + 1)
+            found += [f" dscp {point}" for point in points if point & mask == value]
+    return found or [""]
 
 
 def _of_fragments(rule: Rule, family: Family) -> bool:
@@ -220,7 +237,7 @@ _ASA_FLAGS = Limit(
     lambda rule: bool(rule.flag_matches),
     without_flags,
 )
-_ASA_LIMITS = (EXPIRES, WHOLE_PACKETS, _ASA_FLAGS, protocol_zero("an ASA"))
+_ASA_LIMITS = (EXPIRES, WHOLE_PACKETS, NO_DSCP, _ASA_FLAGS, protocol_zero("an ASA"))
 
 
 def write_asa(acl: Acl) -> Exported:

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
-from orchestrator.policy.fields import ICMP_CODE
+from orchestrator.policy.dscp import EVERY_CODE_POINT, HIGHEST_CODE_POINT, NAMES
+from orchestrator.policy.fields import DSCP, ICMP_CODE
 from orchestrator.policy.formats.assemble import plain
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.lineboxes import Axes
@@ -37,7 +38,18 @@ _TRANSPORTS: Mapping[str, int] = MappingProxyType(
 )
 """Matches of one protocol's header; naming one is enough to leave later fragments out."""
 
-_PLAIN_MODULES = frozenset({"multiport", "iprange", "comment", "state", "conntrack", "u32"})
+_PLAIN_MODULES = frozenset({"multiport", "iprange", "comment", "state", "conntrack", "u32", "dscp", "tos"})
+_TOS: Mapping[str, int] = MappingProxyType(
+    {
+        "minimize-delay": 0x10,
+        "maximize-throughput": 0x08,
+        "maximize-reliability": 0x04,
+        "minimize-cost": 0x02,
+        "normal-service": 0x00,
+    }
+)
+_TOS_MASK = 0x3F
+"""The bits that a name of TOS speaks of: all but the precedence."""
 _UNSEEN: Mapping[str, str] = MappingProxyType(
     {
         "limit": "rates are not counted here",
@@ -157,6 +169,45 @@ def _read_u32(draft: Draft, values: list[str], negated: bool) -> None:
     draft.narrow("protocols", _negate_bytes(1, negated))
 
 
+def _read_dscp(draft: Draft, values: list[str], negated: bool) -> None:
+    point = _read_number(values[0])
+    if point > HIGHEST_CODE_POINT:
+        raise BadInput(f"'{plain(values[0], 40)}' is not a DSCP")
+    _narrow_dscp(draft, 1 << point, negated)
+
+
+def _read_dscp_class(draft: Draft, values: list[str], negated: bool) -> None:
+    point = NAMES.get(values[0].lower())
+    if point is None:
+        raise BadInput(f"'{plain(values[0], 40)}' is not a class of DSCP")
+    _narrow_dscp(draft, 1 << point, negated)
+
+
+def _read_tos(draft: Draft, values: list[str], negated: bool) -> None:
+    word, slash, mask_word = values[0].partition("/")
+    named = _TOS.get(word.lower())
+    value = _read_number(word) if named is None else named
+    mask = _read_number(mask_word) if slash else 0xFF if named is None else _TOS_MASK
+    if mask & 3:
+        raise BadInput("-m tos: bits that are ECN's today cannot be looked at here")
+    points = (point for point in range(HIGHEST_CODE_POINT + 1) if point << 2 & mask == value)
+    _narrow_dscp(draft, sum(1 << point for point in points), negated)
+
+
+def _narrow_dscp(draft: Draft, members: int, negated: bool) -> None:
+    draft.narrow(DSCP.axis, EVERY_CODE_POINT & ~members if negated else members)
+
+
+def _read_number(word: str) -> int:
+    try:
+        number = int(word, 0)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFF:
+        raise BadInput(f"'{plain(word, 40)}' is not a number of eight bits")
+    return number
+
+
 def _read_icmp(draft: Draft, values: list[str], negated: bool) -> None:
     type_word, slash, code_word = values[0].partition("/")
     draft.narrow("fragments", WHOLE)
@@ -253,6 +304,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             *_spell_option("--tcp-flags", option=Option(2, _read_tcp_flags)),
             *_spell_option("--syn", option=Option(0, _read_syn)),
             *_spell_option("--icmp-type", "--icmpv6-type", option=Option(1, _read_icmp)),
+            *_spell_option("--dscp", option=Option(1, _read_dscp)),
+            *_spell_option("--dscp-class", option=Option(1, _read_dscp_class)),
+            *_spell_option("--tos", option=Option(1, _read_tos)),
             *_spell_option("--src-range", option=Option(1, _read_address_range("source"))),
             *_spell_option("--dst-range", option=Option(1, _read_address_range("destination"))),
             *_spell_option("--u32", option=Option(1, _read_u32)),

@@ -1,8 +1,8 @@
 """An access list as iptables-restore text: ingress in the chain FORWARD, egress in OUTPUT.
 
-One rule becomes a line for each combination of its prefixes and flag matches and of fifteen ports at a time (what
-`-m multiport` takes). Every line carries the rule's id in its comment, ``[web-in] front ends``; reading the text puts
-the lines of one rule together again.
+One rule becomes a line for each combination of its prefixes, flag matches and masks of DSCP and of fifteen ports at a
+time (what `-m multiport` takes). Every line carries the rule's id in its comment, ``[web-in] front ends``; reading the
+text puts the lines of one rule together again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT, code_point_masks
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
@@ -129,8 +130,9 @@ class _Writer(ListWriter):
             _ports(rule.source_ports, "--sport", "--sports"), _ports(rule.destination_ports, "--dport", "--dports")
         )
         transports = [(*source, *destination) for source, destination in ports]
-        for source, destination, transport, flag in itertools.product(sources, destinations, transports, flags):
-            yield (*source, *destination, *self._protocol(rule), *transport, *flag)
+        combined = itertools.product(sources, destinations, transports, flags, _write_services(rule))
+        for source, destination, transport, flag, service in combined:
+            yield (*source, *destination, *self._protocol(rule), *transport, *flag, *service)
 
     def _protocol(self, rule: Rule) -> tuple[str, ...]:
         """The protocol and the match that its header's fields need."""
@@ -157,6 +159,18 @@ def _comment(rule: Rule) -> str:
 
 def _write_address(option: str, prefix: Prefix) -> tuple[str, ...]:
     return (option, str(prefix)) if prefix.length else ()
+
+
+def _write_services(rule: Rule) -> list[tuple[str, ...]]:
+    """Return the options for each DSCP, or for several under a mask of the octet that it is in."""
+    if rule.dscp is None:
+        return [()]
+    return [
+        ("-m", "dscp", "--dscp", f"{value:#04x}")
+        if mask == HIGHEST_CODE_POINT
+        else ("-m", "tos", "--tos", f"{value << 2:#04x}/{mask << 2:#04x}")
+        for value, mask in code_point_masks(rule.dscp)
+    ]
 
 
 def _write_flags(match: FlagMatch) -> tuple[str, ...]:

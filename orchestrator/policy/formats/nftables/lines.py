@@ -45,7 +45,10 @@ _NOT_LOOKED_AT = frozenset(
     {("ip", "dscp"), ("ip", "ecn"), ("ip", "ttl"), ("ip6", "dscp"), ("ip6", "ecn"), ("ip6", "hoplimit")}
     | {("ip6", "flowlabel"), ("ether", "saddr"), ("ether", "daddr")}
 )
-"""Fields that a rule may change without a later match being read wrongly: what looks at them is a loss."""
+"""Fields that a rule may change without a later match being read wrongly: what looks at them is a loss.
+
+So is what looks at DSCP in a file that changes it.
+"""
 
 _UNSEEN: Mapping[str, str] = MappingProxyType(
     {
@@ -150,6 +153,7 @@ class _Rule:
 
     def _narrow_draft(self, draft: Draft, body: object) -> None:
         try:
+            self._refuse_changed(body)
             read_match(draft, body, self._scope)
         except BadInput as error:
             draft.reasons.append(error.reason)
@@ -212,6 +216,7 @@ class _Rule:
                 raise BadInput(f"'{kind[:40]}' is no verdict", place=place)
             pairs.append((element[0], self._read_verdict(kind, verdict, place)))
         try:
+            self._refuse_changed(key)
             return list(self._read_pairs(key, [(value_of(value), verdict) for value, verdict in pairs]))
         except BadInput as error:  # any of the verdicts, or none
             self._draft.reasons.append(error.reason)
@@ -258,10 +263,35 @@ class _Rule:
         narrow_states(draft, frozenset(words))
         return draft
 
+    def _refuse_changed(self, expression: object) -> None:
+        """Raise BadInput for a look at DSCP in a file that changes it."""
+        if self._scope.changes_dscp and _names_dscp(expression):
+            raise BadInput("a rule of the file changes DSCP, which is not followed here")
+
     def _copy_draft(self) -> Draft:
         draft = copy.copy(self._draft)
         draft.axes, draft.either, draft.reasons = dict(draft.axes), list(draft.either), list(draft.reasons)
         return draft
+
+
+def changes_dscp(rule: RawRule) -> bool:
+    """Return whether a rule changes the DSCP of packets."""
+    changes = (each["mangle"] for each in rule.statements if isinstance(each, dict) and "mangle" in each)
+    return any(_names_dscp(change.get("key")) for change in changes if isinstance(change, dict))
+
+
+def _names_dscp(expression: object) -> bool:
+    """Return whether an expression looks at DSCP somewhere."""
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if one.get("field") == "dscp":
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def _changes_nothing_seen(body: object) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT
+from orchestrator.policy.fields import DSCP
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.lineboxes import Axes
@@ -146,6 +148,10 @@ def _masked_match(draft: Draft, inner: object, op: object, right: object) -> Non
         blocks = masked_addresses(wanted, mask) if wanted & ~mask == 0 else ()
         whole = universe_of(found.axis, Family.IPV4)
         narrow_field(draft, found, blocks if op == "==" else spans.minus(whole, blocks))
+    elif found.axis == DSCP.axis and op in ("==", "!="):
+        mask, wanted = found.number(inner[1]), found.number(right)
+        points = (point for point in range(HIGHEST_CODE_POINT + 1) if (point & mask == wanted) is (op == "=="))
+        narrow_field(draft, found, spans.union(Span(point, point) for point in points))
     else:
         raise BadInput("single bits of this field cannot be looked at here")
 

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT
+from orchestrator.policy.fields import DSCP
 from orchestrator.policy.formats.assemble import shown
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
@@ -66,8 +68,10 @@ _FIELDS: Mapping[tuple[str, str], Field] = MappingProxyType(
         ("ip", "saddr"): Field(_IPV4, "source", values.address_in(Family.IPV4)),
         ("ip", "daddr"): Field(_IPV4, "destination", values.address_in(Family.IPV4)),
         ("ip", "protocol"): Field(_IPV4, "protocols", values.protocol),
+        ("ip", "dscp"): Field(_IPV4, DSCP.axis, values.code_point),
         ("ip6", "saddr"): Field(_IPV6, "source", values.address_in(Family.IPV6)),
         ("ip6", "daddr"): Field(_IPV6, "destination", values.address_in(Family.IPV6)),
+        ("ip6", "dscp"): Field(_IPV6, DSCP.axis, values.code_point),
         ("tcp", "flags"): Field(_TCP, "tcp_flags", values.flag_byte),
         ("icmp", "type"): Field(_ICMP, "icmp_types", values.icmp_type),
         ("icmp", "code"): Field(_ICMP, "icmp_codes", values.icmp_code),
@@ -155,6 +159,8 @@ def universe_of(axis: str, family: Family) -> Spans:
     """All numbers of an axis."""
     if axis in ("source", "destination"):
         return ALL_ADDRESSES[family]
+    if axis == DSCP.axis:
+        return (Span(0, HIGHEST_CODE_POINT),)
     return ALL_PORTS if axis in ("source_ports", "destination_ports") else (Span(0, 255),)
 
 

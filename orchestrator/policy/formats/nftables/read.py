@@ -16,7 +16,7 @@ from orchestrator.policy.formats.chains import follow
 from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.lists import name_and_direction
 from orchestrator.policy.formats.nftables.document import RawChain, Ruleset, ruleset_of
-from orchestrator.policy.formats.nftables.lines import chain_name, lines_of
+from orchestrator.policy.formats.nftables.lines import chain_name, changes_dscp, lines_of
 from orchestrator.policy.formats.nftables.values import Scope
 from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Loss, Notes, Options
 from orchestrator.policy.formats.tables import Chain, decides, drops
@@ -74,10 +74,11 @@ def _chains(ruleset: Ruleset, family: Family, interfaces: Interfaces) -> Mapping
     """All chains that packets of an IP version can come to, as lines."""
     found = {}
     count = 0
+    changed = any(changes_dscp(rule) for chain in ruleset.chains.values() for rule in chain.rules)
     for (table, name), chain in ruleset.chains.items():
         if table.family not in _SEES[family] | _BESIDE:
             continue
-        scope = Scope(table, ruleset.sets)
+        scope = Scope(table, ruleset.sets, changed)
         lines = tuple(line for rule in chain.rules for line in lines_of(rule, chain, family, scope, interfaces))
         count += len(lines)
         if count > MOST_LINES:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT, NAMES
 from orchestrator.policy.formats.assemble import shown
 from orchestrator.policy.formats.json_text import quote_value
 from orchestrator.policy.formats.nftables.document import RawSet, TableKey
@@ -62,6 +63,8 @@ class Scope:
 
     table: TableKey
     sets: Mapping[tuple[TableKey, str], RawSet]
+    changes_dscp: bool = False
+    """Whether a rule of the file changes DSCP: what looks at it then sees another one than the packet came with."""
     looked_at: int = 0
     known: dict[tuple[str, Number], Spans] = field(default_factory=dict)
 
@@ -201,6 +204,12 @@ icmp_type = _make_byte_reader(_ICMP_TYPES, "an ICMP type")
 icmp_code = _make_byte_reader(_ICMP_CODES, "an ICMP code")
 icmpv6_type = _make_byte_reader(_ICMPV6_TYPES, "an ICMPv6 type")
 icmpv6_code = _make_byte_reader(_ICMPV6_CODES, "an ICMPv6 code")
+
+
+def code_point(value: object) -> int:
+    """Read a DSCP."""
+    found = NAMES.get(value) if isinstance(value, str) else None
+    return _read_number(value, HIGHEST_CODE_POINT, "a DSCP") if found is None else found
 
 
 def version(value: object) -> int:

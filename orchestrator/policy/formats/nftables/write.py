@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, format_address
+from orchestrator.policy.dscp import list_code_points
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
@@ -104,7 +105,7 @@ class _Writer(ListWriter):
 
     def _write_rule(self, rule: Rule, families: list[Family]) -> Iterator[str]:
         for family in families:
-            statements = [*self._write_addresses(rule, family), *_transport(rule, family)]
+            statements = [*self._write_addresses(rule, family), *_service(rule, family), *_transport(rule, family)]
             if rule.log:
                 statements.append({"log": None})
             statements.append({_VERDICTS[rule.action]: None})
@@ -128,6 +129,13 @@ class _Writer(ListWriter):
         """The prefixes to name, disjoint; None for all addresses."""
         prefixes = aggregate(self.acl.prefixes(side, family))
         return None if prefixes[0].length == 0 else prefixes
+
+
+def _service(rule: Rule, family: Family) -> Iterator[Statement]:
+    """Yield the match of DSCP, if it is looked at."""
+    if rule.dscp is not None:
+        points: list[object] = [*list_code_points(rule.dscp)]
+        yield _write_equal(_write_payload(_HEADERS[family], "dscp"), _write_several(points))
 
 
 def _transport(rule: Rule, family: Family) -> Iterator[Statement]:

@@ -15,6 +15,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
+    NO_DSCP,
     NO_FLAGS,
     WHOLE_PACKETS,
     Limit,
@@ -39,6 +40,7 @@ _FIREWALL_LIMITS = (
     EXPIRES,
     WHOLE_PACKETS,
     NO_FLAGS,
+    NO_DSCP,
     Limit("ICMP types are not looked at", lambda rule: rule.icmp_type is not None, without_icmp_type),
     Limit(
         "FWaaS knows tcp, udp and icmp",

@@ -22,7 +22,7 @@ from orchestrator.policy.protocols import UDP
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
 FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "NONE": 0}
-MODULES = ("comment", "u32", "icmp6", "hashlimit", "conntrack", *PROTOCOLS)
+MODULES = ("comment", "u32", "icmp6", "hashlimit", "conntrack", "dscp", "tos", *PROTOCOLS)
 _OF_FIRST = {
     "--ctproto": "protocol", "--ctorigsrcport": "original proto-src", "--ctorigdstport": "original proto-dst",
 }  # fmt: skip
@@ -172,8 +172,8 @@ class _Line:
             return False if word in LIMITS and self._spent else None
         if word in ("-m", "-f", "--fragfirst"):
             return self._fragment(word)
-        if word in ("-s", "-d", "-i"):
-            return self._comes_from(word)
+        if word in ("-s", "-d", "-i", "--dscp", "--tos"):
+            return self._is_served(word, next(self._words)) if word.startswith("--") else self._comes_from(word)
         return self._is_protocol(next(self._words)) if word == "-p" else self._match_behind_header(word)
 
     def _fragment(self, word: str) -> bool | None:
@@ -193,6 +193,13 @@ class _Line:
         number = packet.source if word == "-s" else packet.destination
         address = ipaddress.ip_address(number if packet.family is Family.IPV4 else number.to_bytes(16, "big"))
         return address in ipaddress.ip_network(next(self._words))
+
+    def _is_served(self, word: str, value: str) -> bool:
+        """Evaluate a match of DSCP, or of the octet that it is in, whose ECN bits are 0 here."""
+        wanted, _, mask = value.partition("/")
+        if word == "--dscp":
+            return self._packet.dscp == int(wanted, 0)
+        return self._packet.dscp << 2 & int(mask or "0xff", 0) == int(wanted, 0)
 
     def _is_tracked(self, word: str, value: str) -> bool:
         """Evaluate an option of the match `conntrack`."""

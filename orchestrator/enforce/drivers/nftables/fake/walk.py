@@ -237,6 +237,9 @@ class _Walk:
             other = number(words[place + 1])
             held = {"==": value == other, "!=": value != other, ">=": value >= other, "!": not value & other}[word]
             return place + 2, held
+        if word == "{":
+            end = place + words[place:].index("}")
+            return end + 1, value in {number(each.removesuffix(",")) for each in words[place + 1 : end]}
         low, high = interval(word)
         return place + 1, low <= value <= high
 
@@ -280,8 +283,8 @@ class _Walk:
             return packet.source if name.endswith("saddr") else packet.destination
         if name == "meta l4proto":
             return protocol
-        if name == "meta mark":
-            return self.journey.mark
+        if name in ("meta mark", f"{version} dscp"):
+            return self.journey.mark if name == "meta mark" else packet.dscp
         if name == "ip frag-off" and not six:
             return _LATER_OFFSET if packet.later_fragment else _DONT_FRAGMENT
         if name == "frag frag-off" and six and packet.later_fragment:
