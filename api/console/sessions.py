@@ -139,7 +139,7 @@ class Sessions:
             self._url, token.strip(), authority=self._authority, timeout_s=10.0, plain_http=self._plain_http
         )
         try:
-            who = client.own_token()
+            who = client.tokens.read_own()
         except BaseException:
             client.close()
             raise

@@ -56,8 +56,8 @@ def run(*, quick: bool, progress: Progress) -> Results:
             channels(lab) as connected,
         ):
             steps.next("switches")
-            (number,) = (each.id for each in admin.enforcers(lab.spec.domain))
-            epoch = enforcer.new_epoch(lab.spec.domain, number)
+            (number,) = (each.id for each in admin.points.read_all(lab.spec.domain))
+            epoch = enforcer.points.begin_epoch(lab.spec.domain, number)
             program = _program(lab, admin, enforcer)
             devices = {name: _load_switch(connected, lab, name, epoch, program) for name in connected}
             bench = _Polls(lab, enforcer, number, devices)
@@ -76,7 +76,7 @@ class _Polls:
     def __init__(self, lab: Lab, enforcer: Client, number: int, devices: Mapping[str, Switch]) -> None:
         self._service = lab.state.process(SERVICE).pid
         self._devices = devices
-        self._counts = CountReporter(enforcer, lab.spec.domain, number, lambda: None)
+        self._counts = CountReporter(enforcer.points, lab.spec.domain, number, lambda: None)
         self._counts.start()
         self._grown: dict[str, np.ndarray[tuple[int], np.dtype[np.uint64]]] = {}
         self._dice = np.random.default_rng(1)
@@ -124,19 +124,19 @@ class _Polls:
 def _enrol(lab: Lab, admin: Client) -> str:
     """Make the domain, its hosts and the tenant; an enforcement point's token."""
     spec = lab.spec
-    admin.create_domain(spec.domain)
+    admin.domains.create(spec.domain)
     for host in spec.hosts:
-        admin.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
+        admin.domains.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
     for tenant in spec.tenants:
-        admin.create_tenant(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
-    enrolment = admin.enrol(admin.invite_enforcer(spec.domain), name="bench", kind="openflow")
+        admin.tenants.create(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
+    enrolment = admin.enrolment.enrol(admin.enrolment.invite(spec.domain), name="bench", kind="openflow")
     return enrolment.token
 
 
 def _program(lab: Lab, admin: Client, enforcer: Client) -> Program:
     """The program of the whole list."""
-    admin.put_acl(TENANT, synthetic(_RULES))
-    program = enforcer.watch_program(lab.spec.domain)
+    admin.acls.put(TENANT, synthetic(_RULES))
+    program = enforcer.points.watch_program(lab.spec.domain)
     if not isinstance(program, Program):
         raise Unreachable("the service gives no program")
     return program

@@ -96,7 +96,7 @@ def show(
 ) -> None:
     """Show one entry of the audit trail with its digests and chain."""
     with service(url) as client:
-        one = client.audit_entry(entry)
+        one = client.audit.read_entry(entry)
     if as_json:
         say_json(one)
         return
@@ -121,10 +121,10 @@ def export(
     """
     query = chosen.query
     with service(url) as client:
-        anchors = [] if any(query.values()) else [*client.audit_anchors()]
+        anchors = [] if any(query.values()) else [*client.audit.read_anchors()]
         lines = itertools.chain(
             (b'{"anchor":' + encode(each) + b"}\n" for each in anchors),
-            (b'{"entry":' + encode(each) + b"}\n" for each in client.audit_entries(query)),
+            (b'{"entry":' + encode(each) + b"}\n" for each in client.audit.read_entries(query)),
         )
         if file is None:
             sys.stdout.buffer.writelines(lines)
@@ -165,8 +165,8 @@ def verify(
         result = _verify_entries([*outside, *anchors_in(file)], keys, _read_entries(file))
     else:
         with service(url) as client:
-            inside = [*client.audit_anchors()]
-            result = _verify_entries([*outside, *inside], keys, client.audit_entries())
+            inside = [*client.audit.read_anchors()]
+            result = _verify_entries([*outside, *inside], keys, client.audit.read_entries())
     _say_result(result, is_outside=bool(outside), as_json=as_json)
     if result.faults:
         raise typer.Exit(ANSWER_IS_NO)
@@ -177,7 +177,7 @@ def _newest(client: Client, chosen: Chosen, last: int) -> list[AuditEntry]:
     found: list[AuditEntry] = []
     marker: int | None = None
     while len(found) < last:
-        page = client.audit(chosen.query, marker=marker, limit=min(1000, last - len(found)), newest=True)
+        page = client.audit.read_page(chosen.query, marker=marker, limit=min(1000, last - len(found)), newest=True)
         found += page.items
         marker = page.next
         if marker is None:

@@ -116,7 +116,7 @@ def _check_same(place: AuthorityDir, url: str) -> None:
     That is against mistakes alone: what is asked is public, and the answer is not proven. Raises Conflict.
     """
     with Client(url, trust=bare_context()) as client:
-        if client.authority() != place.read_believed():
+        if client.enrolment.read_authority() != place.read_believed():
             raise Conflict(
                 f"the service at {url} does not believe the authorities that are here: give it these files, take away "
                 "those that are here no more, and restart it before the next step",
@@ -161,7 +161,7 @@ def authority(
     trust = bare_context() if fingerprint is not None else None
     believed = None if trust else settings.authority
     with Client(address, trust=trust, authority=believed, plain_http=settings.plain_http) as client:
-        pem = client.authority()
+        pem = client.enrolment.read_authority()
     found = fingerprint_of(parsed_certificate(pem.encode(), "authority")).hex()
     if fingerprint is not None and found != fingerprint.replace(":", "").lower():
         raise BadInput(f"whoever answers at {address} has another authority: {found}", place="--fingerprint")
@@ -196,7 +196,7 @@ def issue(
 ) -> None:
     """Have the request of a switch signed. Give the certificate to it with `ovs-vsctl set-ssl`."""
     with service(url) as client:
-        made = client.issue_switch(domain, host, _read_request(csr), also=also or ())
+        made = client.certificates.issue_for_switch(domain, host, _read_request(csr), also=also or ())
     _write_text(made.certificate, out)
 
 
@@ -216,7 +216,7 @@ def enrol(
     settings = load()
     token = enrolment_token(settings, enrol_file)
     with Client(url or settings.url, authority=settings.authority, plain_http=settings.plain_http) as client:
-        made = client.enrol_switch(token, name=name, csr=_read_request(csr))
+        made = client.enrolment.enrol_switch(token, name=name, csr=_read_request(csr))
     _write_text(made.certificate, out)
 
 
@@ -251,7 +251,7 @@ def list_all(
 ) -> None:
     """List what was issued, until 90 days after its end."""
     with service(url) as client:
-        found = list(client.certificates(domain))
+        found = list(client.certificates.read_all(domain))
     rows = (
         (each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _describe_state(each))
         for each in found
@@ -272,7 +272,7 @@ def revoke(
     which is every two seconds.
     """
     with service(url) as client:
-        client.revoke_certificate(serial)
+        client.certificates.revoke(serial)
     say(f"certificate {serial} is valid no more")
 
 

@@ -56,11 +56,11 @@ def wait_enforced(client: Client, domain: str, generation: int, timeout_s: float
     A progress bar shows the hosts that are behind.
     """
     until = time.monotonic() + timeout_s
-    state = client.generation(domain, generation)
+    state = client.domains.read_generation(domain, generation)
     most = len(state.laggards)
     with counting(f"generation {generation}", most) as tell:
         while not state.done and (left := until - time.monotonic()) > 0:
-            state = client.wait_enforced(domain, generation, timeout_s=min(left, _LOOK_EVERY_S))
+            state = client.domains.wait_until_enforced(domain, generation, timeout_s=min(left, _LOOK_EVERY_S))
             tell(most - len(state.laggards))
     return state
 

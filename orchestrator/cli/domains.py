@@ -77,7 +77,7 @@ def create(
     """Make a domain."""
     with service(url) as client:
         setting = _read_setting(return_traffic)
-        made = client.create_domain(domain, return_traffic=setting, path_mtu_rate=path_mtu_rate)
+        made = client.domains.create(domain, return_traffic=setting, path_mtu_rate=path_mtu_rate)
     say(f"domain {made.id}, return traffic {_returns_text(made)}")
 
 
@@ -97,7 +97,7 @@ def configure(
         raise BadInput("say --return-traffic, --path-mtu-rate or both")
     with service(url) as client:
         setting = _read_setting(return_traffic) if return_traffic is not None else None
-        changed = client.set_return_traffic(domain, setting, path_mtu_rate=path_mtu_rate)
+        changed = client.domains.set_return_traffic(domain, setting, path_mtu_rate=path_mtu_rate)
     say(f"domain {changed.id}, return traffic {_returns_text(changed)}, from generation {changed.generation} on")
     if changed.untracked:
         remark(f"replies are let in by ACK alone at: {', '.join(changed.untracked)}")
@@ -107,7 +107,7 @@ def configure(
 def list_all(shown: Shown, url: Url = None) -> None:
     """List the domains."""
     with service(url) as client:
-        found = list(client.domains())
+        found = list(client.domains.read_all())
     rows = ((one.id, one.return_traffic, one.generation) for one in found)
     shown.say(found, ("domain", "return traffic", "generation"), rows)
 
@@ -116,9 +116,13 @@ def list_all(shown: Shown, url: Url = None) -> None:
 def show(domain: DomainName, report: Report, url: Url = None) -> None:
     """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is in force."""
     with service(url) as client:
-        seen = client.domain(domain)
-        hosts, endpoints, enforcers = client.hosts(domain), client.endpoints(domain), client.enforcers(domain)
-        state = client.generation(domain, seen.generation)
+        seen = client.domains.read(domain)
+        hosts, endpoints, enforcers = (
+            client.domains.read_hosts(domain),
+            client.domains.read_endpoints(domain),
+            client.points.read_all(domain),
+        )
+        state = client.domains.read_generation(domain, seen.generation)
     document = {
         **asdict(seen),
         "enforced": state.done,
@@ -147,8 +151,8 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
 def list_hosts(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List a domain's hosts, and which are behind."""
     with service(url) as client:
-        hosts = client.hosts(domain)
-        state = client.generation(domain, client.domain(domain).generation)
+        hosts = client.domains.read_hosts(domain)
+        state = client.domains.read_generation(domain, client.domains.read(domain).generation)
     late = {each.host: each.word for each in state.laggards}
     shown.say(
         [{**host.to_json(), "state": late.get(host.name, "in force")} for host in hosts],
@@ -161,7 +165,7 @@ def list_hosts(domain: DomainName, shown: Shown, url: Url = None) -> None:
 def list_endpoints(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List where the network ports of a domain's tenants are."""
     with service(url) as client:
-        found = client.endpoints(domain)
+        found = client.domains.read_endpoints(domain)
     shown.say([*map(_write_endpoint, found)], _ENDPOINT_COLUMNS, map(_make_endpoint_row, found))
 
 
@@ -169,7 +173,7 @@ def list_endpoints(domain: DomainName, shown: Shown, url: Url = None) -> None:
 def delete(domain: DomainName, url: Url = None) -> None:
     """Delete a domain that has no hosts and no tenants."""
     with service(url) as client:
-        client.delete_domain(domain)
+        client.domains.delete(domain)
     say(f"domain {domain} is gone")
 
 
@@ -184,7 +188,7 @@ def add_host(
     """Bring a host into a domain."""
     number = datapath(datapath_id, domain, host)
     with service(url) as client:
-        generation = client.add_host(domain, Host(host, number, uplink))
+        generation = client.domains.add_host(domain, Host(host, number, uplink))
     say(f"host {host} belongs to {domain} from generation {generation} on")
 
 
@@ -192,7 +196,7 @@ def add_host(
 def remove_host(domain: DomainName, host: HostName, url: Url = None) -> None:
     """Take a host out of a domain."""
     with service(url) as client:
-        client.remove_host(domain, host)
+        client.domains.remove_host(domain, host)
     say(f"host {host} does not belong to {domain} any more")
 
 
@@ -220,7 +224,9 @@ def add_endpoint(
     prefixes = tuple(prefix_of(text, "--prefix") for text in prefix)
     number = int(mac.replace(":", ""), 16)
     with service(url) as client:
-        written = client.put_endpoint(domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes, shared))
+        written = client.domains.put_endpoint(
+            domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes, shared)
+        )
     say(f"endpoint {endpoint} is known from generation {written.generation} on")
 
 
@@ -228,7 +234,7 @@ def add_endpoint(
 def remove_endpoint(domain: DomainName, endpoint: EndpointName, url: Url = None) -> None:
     """Forget a tenant's network port."""
     with service(url) as client:
-        generation = client.remove_endpoint(domain, endpoint)
+        generation = client.domains.remove_endpoint(domain, endpoint)
     say(f"endpoint {endpoint} is gone with generation {generation}")
 
 
@@ -243,7 +249,7 @@ def raise_above(
     This is needed after its database was put back to an earlier state by other means than `aclflow db restore`.
     """
     with service(url) as client:
-        generation = client.raise_domain(domain, above)
+        generation = client.domains.raise_generation(domain, above)
     say(f"{domain} is at generation {generation}")
 
 
@@ -261,7 +267,7 @@ def wait(
     Ends with 1, naming the hosts that are behind then.
     """
     with service(url) as client:
-        wanted = client.domain(domain).generation if generation is None else generation
+        wanted = client.domains.read(domain).generation if generation is None else generation
         state = wait_enforced(client, domain, wanted, timeout)
     end_unless_enforced(state, timeout)
     say(f"{domain}: generation {state.generation} is {state.describe_done()}")

@@ -39,7 +39,7 @@ def invite(
     whom to believe.
     """
     with service(url) as client:
-        token = client.invite_enforcer(domain, lasts_s=lasts, name=name, kind=kind, hosts=host or ())
+        token = client.enrolment.invite(domain, lasts_s=lasts, name=name, kind=kind, hosts=host or ())
     if as_json:
         say_json({"domain": domain, "token": token, "name": name, "kind": kind, "hosts": host or []})
     else:
@@ -63,7 +63,7 @@ def invite_group(
     domain's cloud has it in the group with the address that it comes from.
     """
     with service(url) as client:
-        made = client.invite_group(domain, group, kind=kind, lasts_s=lasts)
+        made = client.enrolment.invite_group(domain, group, kind=kind, lasts_s=lasts)
     if as_json:
         expires = made.expires.isoformat()
         say_json({"id": made.id, "domain": domain, "group": group, "token": made.token, "expires": expires})
@@ -75,7 +75,10 @@ def invite_group(
 def list_groups(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the tokens of groups that still hold, without their secrets."""
     with service(url) as client:
-        rows = [(each.id, each.group, each.kind, each.expires.isoformat()) for each in client.group_tokens(domain)]
+        rows = [
+            (each.id, each.group, each.kind, each.expires.isoformat())
+            for each in client.enrolment.read_group_tokens(domain)
+        ]
     columns = ("id", "group", "kind", "expires")
     shown.say([dict(zip(columns, row, strict=True)) for row in rows], columns, rows)
 
@@ -96,5 +99,5 @@ def remove_group(
 ) -> None:
     """Make the token of a group invalid. Machines that were admitted with it stay."""
     with service(url) as client:
-        client.remove_group_token(domain, number)
+        client.enrolment.remove_group_token(domain, number)
     say(f"the token {number} admits nobody any more")

@@ -51,13 +51,13 @@ def events(
                 shown.say(chosen, _COLUMNS, map(_make_row, chosen))
             return
         _say_events(chosen, as_json=shown.is_document)
-        coming = client.follow_events(after=read, tenant=tenant)
+        coming = client.events.follow(after=read, tenant=tenant)
         _say_events((event for event in coming if not wanted or event.kind in wanted), as_json=shown.is_document)
 
 
 def _read_past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
     while True:
-        page = client.events(since=since, limit=_PAGE, tenant=tenant)
+        page = client.events.read(since=since, limit=_PAGE, tenant=tenant)
         yield from page.items
         if page.next is None:
             return

@@ -115,7 +115,7 @@ def _fetch_list(name: str, live: LiveList, url: str | None) -> Read:
     """
     try:
         with service(url) as client:
-            seen = client.acl(live.tenant, version=live.version)
+            seen = client.acls.read(live.tenant, version=live.version)
     except (Missing, NotFound) as error:
         raise with_hint(name, error) from None
     return Read(name, "native", Imported(seen.acl, taken_from=TakenFrom(live.tenant, seen.version)))
@@ -140,7 +140,7 @@ def terms_of(names: Iterable[str], judging: Judging, reading: Reading) -> Terms:
     if len(tenants) != 1:
         return Terms(judging.prefixes(), judging.returns)
     with service(reading.url) as client:
-        seen = client.tenant(tenants.pop())
+        seen = client.tenants.read(tenants.pop())
     own = judging.prefixes() or tuple(map(Prefix.parse, seen.prefixes))
     return Terms(own, judging.return_traffic or ReturnTraffic(seen.return_traffic), seen)
 

@@ -36,7 +36,7 @@ def add(
     Refused where it cannot carry what the domain's lists say.
     """
     with service(url) as client:
-        generation = client.add_firewall(domain, firewall, plane.value)
+        generation = client.firewalls.add(domain, firewall, plane.value)
     say(f"firewall {firewall} belongs to {domain} from generation {generation} on")
 
 
@@ -44,7 +44,7 @@ def add(
 def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List a domain's firewall VNFs with what they say of their load."""
     with service(url) as client:
-        found = list(client.firewalls(domain))
+        found = list(client.firewalls.read_all(domain))
     document = [{**asdict(each), "reported": each.load and each.load.reported} for each in found]
     columns = ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble")
     shown.say(document, columns, map(_make_row, found))
@@ -57,7 +57,7 @@ def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
     It goes on as it was last programmed.
     """
     with service(url) as client:
-        client.remove_firewall(domain, firewall)
+        client.firewalls.remove(domain, firewall)
     say(f"firewall {firewall} does not belong to {domain} any more")
 
 

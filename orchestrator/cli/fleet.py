@@ -127,7 +127,7 @@ def show(domain: DomainName, report: Report, url: Url = None) -> None:
     Of each VNF: where it is in its life, and what it carries.
     """
     with service(url) as client:
-        found = client.fleet(domain)
+        found = client.fleet.read(domain)
     _say_fleet(found, report)
 
 
@@ -138,7 +138,7 @@ def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson 
     Settings that are not named stay as they are.
     """
     with service(url) as client:
-        found = client.set_fleet(domain, wishes.changes())
+        found = client.fleet.configure(domain, wishes.changes())
     _say_fleet(found, Report(Shown(as_json=as_json)))
 
 
@@ -162,9 +162,9 @@ def shrink(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJso
 
 def _resize_fleet(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
     with service(url) as client:
-        known = client.fleet(domain)
+        known = client.fleet.read(domain)
         now = known.wanted if known.wanted is not None else len(known.members)
-        found = client.set_fleet(domain, {"size": max(now + more, 0)})
+        found = client.fleet.configure(domain, {"size": max(now + more, 0)})
     _say_fleet(found, Report(Shown(as_json=as_json)))
 
 
@@ -181,7 +181,7 @@ def drain(
     Another comes in its place where the fleet's size asks for it.
     """
     with service(url) as client:
-        found = client.drain_member(domain, vnf)
+        found = client.fleet.drain_member(domain, vnf)
         if wait:
             with at_work(f"until {vnf} is gone"):
                 _wait_until_gone(client, domain, vnf, wait)
@@ -193,7 +193,7 @@ def drain(
 
 def _wait_until_gone(client: Client, domain: str, vnf: str, most_s: float) -> None:
     until = time.monotonic() + most_s
-    while any(each.name == vnf for each in client.fleet(domain).members):
+    while any(each.name == vnf for each in client.fleet.read(domain).members):
         if time.monotonic() > until:
             raise Missing(f"{vnf} is not gone after {most_s:g} s: `aclflow fleet show {domain}` says how far it is")
         time.sleep(_LOOK_S)
@@ -208,7 +208,7 @@ def history(
 ) -> None:
     """Show when the fleet grew and shrank, and why; the newest first."""
     with service(url) as client:
-        found = [each for each, _ in zip(client.fleet_decisions(domain), range(last), strict=False)]
+        found = [each for each, _ in zip(client.fleet.read_decisions(domain), range(last), strict=False)]
     rows = ((each.at.isoformat(timespec="seconds"), each.before, each.size, each.by, each.because) for each in found)
     shown.say(found, ("at", "from", "to", "by", "because"), rows)
 
@@ -217,7 +217,7 @@ def history(
 def remove(domain: DomainName, url: Url = None) -> None:
     """Forget a domain's fleet, once its last VNF is gone."""
     with service(url) as client:
-        client.remove_fleet(domain)
+        client.fleet.remove(domain)
     say(f"{domain} has no fleet any more")
 
 
@@ -243,8 +243,8 @@ def capacity(
     found_there = {} if file is None else measurements_in(file, plane or Plane.NFTABLES)
     with service(url) as client:
         for of, measured in found_there.items():
-            client.add_capacity(of, measured, "" if file is None else file.name)
-        found = client.capacities()
+            client.fleet.add_capacity(of, measured, "" if file is None else file.name)
+        found = client.fleet.read_capacities()
     columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns a byte", "error")
     shown.say(found, columns, map(_make_capacity_row, found))
 

@@ -99,8 +99,8 @@ def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> t
         model = _model_in(file, plane) if file is not None else _current(client, plane.value)
         if load.recorded is None:
             return FleetSettings().with_changes(wishes.changes()), model, ramp(load.ramp)
-        settings = settings_from(client.fleet(load.recorded).settings).with_changes(wishes.changes())
-        samples = client.fleet_samples(load.recorded)
+        settings = settings_from(client.fleet.read(load.recorded).settings).with_changes(wishes.changes())
+        samples = client.fleet.read_samples(load.recorded)
     if len(samples) < 2:
         raise Missing(f"nothing was recorded of {load.recorded} yet: its fleet must have been there for a while")
     at_s = np.array([(each.at - samples[0].at).total_seconds() for each in samples])
@@ -118,7 +118,7 @@ def _model_in(file: Path, plane: Plane) -> CapacityModel:
 
 def _current(client: Client, plane: str) -> CapacityModel:
     """The model that counts for a plane. Raises Missing."""
-    for each in client.capacities():
+    for each in client.fleet.read_capacities():
         if each.plane == plane and each.current:
             times = each.base_s, each.per_rule_s, each.per_octet_s
             return CapacityModel(each.version, *times, each.error, each.most_rules)

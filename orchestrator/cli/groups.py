@@ -34,7 +34,7 @@ SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Suc
 def list_all(of: OfTenant, shown: Shown, url: Url = None) -> None:
     """List the address groups, with their sizes and the rules that name them."""
     with service(url) as client:
-        found = list(client.groups(of.tenant))
+        found = list(client.groups.read_all(of.tenant))
     rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)
     shown.say(found, ("group", "members", "rules", "description"), rows)
 
@@ -43,7 +43,10 @@ def list_all(of: OfTenant, shown: Shown, url: Url = None) -> None:
 def show(of: OfTenant, group: GroupName, url: Url = None, as_json: AsJson = False) -> None:
     """Show the members of a group, one a line."""
     with service(url) as client:
-        found, members = client.group(of.tenant, group), list(map(str, client.group_members(of.tenant, group)))
+        found, members = (
+            client.groups.read(of.tenant, group),
+            list(map(str, client.groups.read_members(of.tenant, group))),
+        )
     if as_json:
         say_json({**asdict(found), "members": members})
     else:
@@ -75,15 +78,15 @@ def _replace_group(client: Client, tenant: str, wanted: AddressGroup, *, yes: bo
 
     Raises Stale where somebody changed that meanwhile.
     """
-    seen = client.acl(tenant)
+    seen = client.acls.read(tenant)
     shown = seen.acl.groups.get(wanted.name)
     lost = [each for each in shown.prefixes if each not in {*wanted.prefixes}] if shown is not None else []
     ask_to_drop([str(each) for each in lost], f"Drop these members of group {wanted.name}?", yes=yes, most=MOST_SHOWN)
     for _ in range(_TRIES):
         try:
-            return client.put_group(tenant, wanted, etag=seen.etag)
+            return client.groups.put(tenant, wanted, etag=seen.etag)
         except Stale:
-            seen = client.acl(tenant)
+            seen = client.acls.read(tenant)
             if seen.acl.groups.get(wanted.name) != shown:
                 break
     raise Stale("the group was changed while you looked at this: nothing was written; run it again")
@@ -94,7 +97,7 @@ def add(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -
     """Add members; those that are there already stay."""
     prefixes = _read_prefixes(members)
     with service(url) as client:
-        written = client.change_members(of.tenant, group, add=prefixes)
+        written = client.groups.change_members(of.tenant, group, add=prefixes)
     _say_written(of.tenant, group, written)
 
 
@@ -103,7 +106,7 @@ def remove(of: OfTenant, group: GroupName, members: KnownMembers, url: Url = Non
     """Remove members, all of them or, if one is not there, none."""
     prefixes = _read_prefixes(members)
     with service(url) as client:
-        written = client.change_members(of.tenant, group, remove=prefixes)
+        written = client.groups.change_members(of.tenant, group, remove=prefixes)
     _say_written(of.tenant, group, written)
 
 
@@ -111,7 +114,7 @@ def remove(of: OfTenant, group: GroupName, members: KnownMembers, url: Url = Non
 def delete(of: OfTenant, group: GroupName, url: Url = None) -> None:
     """Delete a group that no rule names."""
     with service(url) as client:
-        written = client.delete_group(of.tenant, group)
+        written = client.groups.delete(of.tenant, group)
     if not say_proposal(of.tenant, written):
         say(f"group {group} is gone with version {written.version}, generation {written.generation}")
 

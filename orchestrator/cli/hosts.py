@@ -85,9 +85,9 @@ def add(
     asked for again with the same command.
     """
     with service(url) as client:
-        seen = client.onboard(domain, asked.document(host))
+        seen = client.onboarding.begin(domain, asked.document(host))
         if not no_wait:
-            seen = _follow_steps(seen, lambda: client.onboarding(domain, host))
+            seen = _follow_steps(seen, lambda: client.onboarding.read(domain, host))
     _say_end(seen, as_json=as_json)
 
 
@@ -95,14 +95,14 @@ def add(
 def show(domain: DomainName, host: HostName, url: Url = None, as_json: AsJson = False) -> None:
     """Show how far a machine is, and what to change where it failed."""
     with service(url) as client:
-        _say_onboarding(client.onboarding(domain, host), as_json=as_json)
+        _say_onboarding(client.onboarding.read(domain, host), as_json=as_json)
 
 
 @taking
 def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the machines that were onboarded, or are on their way."""
     with service(url) as client:
-        found = list(client.onboardings(domain))
+        found = list(client.onboarding.read_all(domain))
     rows = ((one.name, one.machine, one.state, one.step, one.error or "") for one in found)
     shown.say(found, ("host", "machine", "state", "step", "error"), rows)
 
@@ -116,10 +116,10 @@ def remove(
     As the switch is closed first, nothing passes unfiltered.
     """
     with service(url) as client:
-        seen = client.give_back(domain, host)
+        seen = client.onboarding.give_back(domain, host)
         if not no_wait:
             try:
-                seen = _follow_steps(seen, lambda: client.onboarding(domain, host))
+                seen = _follow_steps(seen, lambda: client.onboarding.read(domain, host))
             except NotFound:
                 say(f"host {host} does not belong to {domain} any more; its switch forwards nothing")
                 return

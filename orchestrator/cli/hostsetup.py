@@ -15,6 +15,7 @@ from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import BRIDGE, AsJson, Bridge, RunDir, Url, taking
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client
+from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadInput
 from orchestrator.hosts.certificate import SwitchCertificate
@@ -126,8 +127,8 @@ def enrol(
     wanted = SwitchCertificate(domain, host, folder)
     token = enrolment_token(settings, enrol_file)
 
-    def connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
-        return Client(url, trust=trust, plain_http=settings.plain_http)
+    def connect_service(url: str, trust: ssl.SSLContext | None) -> EnrolmentCalls:
+        return Client(url, trust=trust, plain_http=settings.plain_http).enrolment
 
     made = wanted.obtain(url or settings.url, token, settings.authority, connect_service, dt.datetime.now(dt.UTC))
     say(f"{wanted.file}: {'a new certificate' if made else 'holds'}, for the host {host} of {domain}")

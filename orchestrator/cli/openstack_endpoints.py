@@ -104,21 +104,21 @@ class _Desk:
     looking: Looking
 
     def look(self) -> Comparison:
-        domain = self.client.tenant(self.tenant).domain
+        domain = self.client.tenants.read(self.tenant).domain
         ports = self.openstack.machine_ports(self.looking.project or self.tenant)
-        hosts = [host.name for host in self.client.hosts(domain)]
-        return compare_endpoints(ports, self.tenant, self.client.endpoints(domain), hosts)
+        hosts = [host.name for host in self.client.domains.read_hosts(domain)]
+        return compare_endpoints(ports, self.tenant, self.client.domains.read_endpoints(domain), hosts)
 
     def write(self, found: Comparison) -> Mapping[str, str]:
         """Bring the service to what OpenStack has; which endpoints it does not take, and why."""
-        domain = self.client.tenant(self.tenant).domain
-        known = {each.name for each in self.client.endpoints(domain)}
+        domain = self.client.tenants.read(self.tenant).domain
+        known = {each.name for each in self.client.domains.read_endpoints(domain)}
         refused = {}
         for name in found.gone:
-            self.client.remove_endpoint(domain, name)
+            self.client.domains.remove_endpoint(domain, name)
         for endpoint in found.written:
             try:
-                self.client.put_endpoint(domain, endpoint, etag=ANY_VERSION if endpoint.name in known else None)
+                self.client.domains.put_endpoint(domain, endpoint, etag=ANY_VERSION if endpoint.name in known else None)
             except ChangeTheRequest as error:  # the others are written all the same
                 refused[endpoint.name] = str(error)
         return refused

@@ -39,7 +39,7 @@ _TRIES = 5
 def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """List the operator's rules of a domain, in their order."""
     with service(url) as client:
-        found = client.operator_rules(domain)
+        found = client.domains.read_operator_rules(domain)
     say_rules(found, shown)
 
 
@@ -47,7 +47,7 @@ def list_all(domain: DomainName, shown: Shown, url: Url = None) -> None:
 def show(domain: DomainName, rule: OperatorRule, shown: Shown, url: Url = None) -> None:
     """Show a rule of the operator's."""
     with service(url) as client:
-        found = _find_rule(client.operator_rules(domain), rule)
+        found = _find_rule(client.domains.read_operator_rules(domain), rule)
     say_rules([found], shown)
 
 
@@ -138,13 +138,13 @@ def _change(
     Changes of others meanwhile are kept, unless the edit is about the same rule.
     """
     with service(url) as client:
-        seen = client.seen_operator_rules(domain)
+        seen = client.domains.read_operator_rules_with_etag(domain)
         wanted = edit(seen.rules)
         _refuse_foreign(_find_named(wanted, rule))
         asking.check()
         if asking.message:
             remark("the operator's rules have no history: the message is not kept")
-        returns = ReturnTraffic(client.domain(domain).return_traffic)
+        returns = ReturnTraffic(client.domains.read(domain).return_traffic)
         with naming_rules(wanted):
             compared = compare_operator_rules(Acl(seen.rules), Acl(wanted), returns)
             is_agreed = _is_agreed(domain, seen.rules, wanted, compared, asking)
@@ -154,10 +154,10 @@ def _change(
         for _ in range(_TRIES):
             try:
                 with naming_rules(wanted):
-                    written = client.set_operator_rules(domain, wanted, etag=seen.etag)
+                    written = client.domains.set_operator_rules(domain, wanted, etag=seen.etag)
                 break
             except Stale:
-                shown, seen = seen.rules, client.seen_operator_rules(domain)
+                shown, seen = seen.rules, client.domains.read_operator_rules_with_etag(domain)
                 wanted = edit(seen.rules)
                 if _find_named(shown, rule) != _find_named(seen.rules, rule):
                     break

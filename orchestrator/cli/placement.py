@@ -55,7 +55,7 @@ class Choosing:
 def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """Show what is lifted, since when, why, and what it saves."""
     with service(url) as client:
-        seen = client.placement(domain)
+        seen = client.placement.read(domain)
     body = asdict(seen) | {
         "counting_since": seen.counting_since.isoformat(),
         "rules": [*map(_write_placed, seen.rules)],
@@ -90,8 +90,8 @@ def set_up(
     """Say how rules are chosen; what is left out stays as it is."""
     said = choosing.settings()
     with service(url) as client:
-        seen = client.placement(domain)
-        client.set_placement(domain, {**seen.settings, **said}, etag=seen.etag)
+        seen = client.placement.read(domain)
+        client.placement.configure(domain, {**seen.settings, **said}, etag=seen.etag)
     say(" ".join(f"{name}={value}" for name, value in {**seen.settings, **said}.items()))
 
 
@@ -108,8 +108,8 @@ def try_out(
     """
     said = choosing.settings()
     with service(url) as client:
-        settings = {**client.placement(domain).settings, **said} if said else None
-        found = client.try_placement(domain, settings)
+        settings = {**client.placement.read(domain).settings, **said} if said else None
+        found = client.placement.try_settings(domain, settings)
     if not found and shown.is_for_people:
         say("no rule is lifted, and a round would lift none")
         return
@@ -124,7 +124,7 @@ def try_out(
 def pin(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
     """Lift a rule whatever its counts are."""
     with service(url) as client:
-        placed = client.wish(domain, tenant, rule, "pinned")
+        placed = client.placement.set_wish(domain, tenant, rule, "pinned")
     say(f"{tenant}/{rule} is pinned" + (f", lifted {placed.form}" if placed.form else ", but there is no form for it"))
 
 
@@ -132,7 +132,7 @@ def pin(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None)
 def forbid(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
     """Never lift a rule."""
     with service(url) as client:
-        client.wish(domain, tenant, rule, "forbidden")
+        client.placement.set_wish(domain, tenant, rule, "forbidden")
     say(f"{tenant}/{rule} stays in its list")
 
 
@@ -140,7 +140,7 @@ def forbid(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = No
 def release(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
     """Leave a rule to the chooser again."""
     with service(url) as client:
-        client.leave_to_chooser(domain, tenant, rule)
+        client.placement.leave_to_chooser(domain, tenant, rule)
     say(f"{tenant}/{rule} is left to the chooser")
 
 

@@ -91,7 +91,7 @@ def add(
 ) -> None:
     """Give a domain its PoP."""
     with service(url) as client:
-        generation = client.add_pop(pop, domain, tuple(outside), **layout.settings())
+        generation = client.pops.add(pop, domain, tuple(outside), **layout.settings())
     say(f"PoP {pop} of {domain} stands from generation {generation} on")
 
 
@@ -99,7 +99,7 @@ def add(
 def list_all(shown: Shown, url: Url = None) -> None:
     """List the PoPs."""
     with service(url) as client:
-        found = list(client.pops())
+        found = list(client.pops.read_all())
     rows = ((each["name"], each["version"], each["generation"]) for each in found)
     shown.say(found, ("PoP", "version", "generation"), rows)
 
@@ -108,7 +108,7 @@ def list_all(shown: Shown, url: Url = None) -> None:
 def show(pop: PopName, report: Report, url: Url = None) -> None:
     """Show a PoP: settings, switches, servers, who serves whom, lines and heavy hitters."""
     with service(url) as client:
-        seen = client.pop(pop)
+        seen = client.pops.read(pop)
     report.say(seen, _make_parts(seen))
 
 
@@ -143,7 +143,7 @@ def _make_lines_row(lines: Json) -> tuple[str, ...]:
 def set_up(pop: PopName, layout: Layout, url: Url = None) -> None:
     """Lay a PoP out differently in what is named."""
     with service(url) as client:
-        generation = client.set_pop(pop, layout.settings())
+        generation = client.pops.configure(pop, layout.settings())
     say(f"laid out so from generation {generation} on")
 
 
@@ -151,7 +151,7 @@ def set_up(pop: PopName, layout: Layout, url: Url = None) -> None:
 def remove(pop: PopName, url: Url = None) -> None:
     """Take a PoP away, once it has no edge switches."""
     with service(url) as client:
-        client.remove_pop(pop)
+        client.pops.remove(pop)
     say(f"PoP {pop} is no more")
 
 
@@ -165,8 +165,8 @@ def add_edge(
 ) -> None:
     """Bring an edge switch into a PoP."""
     with service(url) as client:
-        number = datapath(datapath_id, client.pop(pop)["domain"], edge)
-        generation = client.add_edge(pop, Host(edge, number, uplink))
+        number = datapath(datapath_id, client.pops.read(pop)["domain"], edge)
+        generation = client.pops.add_edge(pop, Host(edge, number, uplink))
     say(f"edge switch {edge} must reach generation {generation}")
 
 
@@ -177,7 +177,7 @@ def remove_edge(pop: PopName, edge: EdgeName, url: Url = None) -> None:
     It goes on as it was last programmed.
     """
     with service(url) as client:
-        client.remove_edge(pop, edge)
+        client.pops.remove_edge(pop, edge)
     say(f"edge switch {edge} does not belong to {pop} any more")
 
 
@@ -191,7 +191,7 @@ def add_server(
 ) -> None:
     """Bring a firewall server into a PoP; it gets its share of tenants."""
     with service(url) as client:
-        generation = client.add_pop_server(pop, server, port, mac)
+        generation = client.pops.add_server(pop, server, port, mac)
     say(f"server {server} has its tenants from generation {generation} on")
 
 
@@ -207,7 +207,7 @@ def set_server(
     A draining one keeps the tenants that it has; those of a lost one get others.
     """
     with service(url) as client:
-        generation = client.set_pop_server(pop, server, state.value)
+        generation = client.pops.set_server(pop, server, state.value)
     say(f"server {server} is {state.value} from generation {generation} on")
 
 
@@ -215,7 +215,7 @@ def set_server(
 def remove_server(pop: PopName, server: ServerName, url: Url = None) -> None:
     """Take a firewall server out of a PoP; its tenants get others."""
     with service(url) as client:
-        client.remove_pop_server(pop, server)
+        client.pops.remove_server(pop, server)
     say(f"server {server} does not belong to {pop} any more")
 
 
@@ -228,7 +228,7 @@ def place(
 ) -> None:
     """Have a tenant served by a server of your choice."""
     with service(url) as client:
-        generation = client.place_tenants(pop, {tenant: server})
+        generation = client.pops.place_tenants(pop, {tenant: server})
     say(f"{server} serves {tenant} from generation {generation} on")
 
 
@@ -236,7 +236,7 @@ def place(
 def rebuild(pop: PopName, url: Url = None) -> None:
     """Have the lines built anew."""
     with service(url) as client:
-        generation = client.rebuild_lines(pop)
+        generation = client.pops.rebuild_lines(pop)
     say(f"lines are new from generation {generation} on")
 
 
@@ -244,7 +244,7 @@ def rebuild(pop: PopName, url: Url = None) -> None:
 def choose(pop: PopName, shown: Shown, url: Url = None) -> None:
     """Choose heavy hitters now, from what was counted since the last time."""
     with service(url) as client:
-        seen = client.choose_heavy_hitters(pop)
+        seen = client.pops.choose_heavy_hitters(pop)
     rows = ((f"{c['tenant']}/{c['rule']}", c["because"]) for c in seen["chosen"])
     shown.say(seen, ("heavy hitter", "because"), rows)
     if not seen["had"] and shown.is_for_people:
@@ -255,7 +255,7 @@ def choose(pop: PopName, shown: Shown, url: Url = None) -> None:
 def traffic(pop: PopName, report: Report, url: Url = None) -> None:
     """Show the ways of packets from outside, and each tenant's share past the servers."""
     with service(url) as client:
-        seen = client.pop_traffic(pop)
+        seen = client.pops.read_traffic(pop)
     shares = [
         (name, each["server"] or "", each["bypassed"]["packets"], share_of(each))
         for name, each in seen["tenants"].items()

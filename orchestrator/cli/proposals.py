@@ -43,7 +43,7 @@ ProposalId = Annotated[
 def list_all(about: About, shown: Shown, url: Url = None) -> None:
     """List the proposals about a tenant's list, or about a domain, newest first."""
     with service(url) as client:
-        found = list(client.proposals(_read_about(about)))
+        found = list(client.proposals.read_all(_read_about(about)))
     rows = (
         (one.id[:_SHORT], one.kind, _describe_state(one), one.by(), f"{one.created:%Y-%m-%d %H:%M}", one.comment)
         for one in found
@@ -56,7 +56,7 @@ def show(about: About, proposal: ProposalId, url: Url = None, as_json: AsJson = 
     """Show a proposal, and the rules and packets that it would change."""
     with service(url) as client:
         seen = _find_proposal(client, about, proposal)
-        changes = client.proposed_changes(_read_about(about), seen.id) if seen.state == "open" else None
+        changes = client.proposals.read_changes(_read_about(about), seen.id) if seen.state == "open" else None
     if as_json:
         say_json({"proposal": seen, "changes": changes})
         return
@@ -82,7 +82,7 @@ def approve(about: About, proposal: ProposalId, waiting: Waiting, url: Url = Non
     """
     with service(url) as client:
         seen = _find_proposal(client, about, proposal)
-        written = client.approve_proposal(_read_about(about), seen.id)
+        written = client.proposals.approve(_read_about(about), seen.id)
         if seen.tenant is not None:
             follow(client, seen.tenant, written, waiting, as_json=as_json)
         elif as_json:
@@ -104,7 +104,7 @@ def reject(
 ) -> None:
     """Reject a proposal: nothing of it happens."""
     with service(url) as client:
-        done = client.reject_proposal(_read_about(about), _find_proposal(client, about, proposal).id, reason=reason)
+        done = client.proposals.reject(_read_about(about), _find_proposal(client, about, proposal).id, reason=reason)
     say(f"proposal {done.id[:_SHORT]} is rejected")
 
 
@@ -112,7 +112,7 @@ def reject(
 def withdraw(about: About, proposal: ProposalId, url: Url = None) -> None:
     """Take a proposal of your own back."""
     with service(url) as client:
-        done = client.withdraw_proposal(_read_about(about), _find_proposal(client, about, proposal).id)
+        done = client.proposals.withdraw(_read_about(about), _find_proposal(client, about, proposal).id)
     say(f"proposal {done.id[:_SHORT]} is withdrawn")
 
 
@@ -120,7 +120,7 @@ def withdraw(about: About, proposal: ProposalId, url: Url = None) -> None:
 def show_approvals(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
     """Show what of a domain goes out only when another person has approved it."""
     with service(url) as client:
-        found = client.approvals(domain)
+        found = client.proposals.read_approvals(domain)
     if as_json:
         say_json(found)
     else:
@@ -151,14 +151,16 @@ def set_approvals(
     A change by which less needs it must be approved, too.
     """
     with service(url) as client:
-        etag = f'"{client.domain(domain).version}"'
-        before = client.approvals(domain)
+        etag = f'"{client.domains.read(domain).version}"'
+        before = client.proposals.read_approvals(domain)
         tenants = {*before.tenants, *(add or ())} - {*(remove or ())}
         rules_too = before.operator_rules if operator_rules is None else operator_rules
         with as_it_was_shown("the domain was changed meanwhile"):
-            written = client.set_approvals(domain, operator_rules=rules_too, tenants=sorted(tenants), etag=etag)
+            written = client.proposals.set_approvals(
+                domain, operator_rules=rules_too, tenants=sorted(tenants), etag=etag
+            )
         if not say_proposal(f"{_DOMAIN}{domain}", written):
-            say(_approvals_text(domain, client.approvals(domain)))
+            say(_approvals_text(domain, client.proposals.read_approvals(domain)))
 
 
 def say_proposal(about: str, written: Written) -> bool:
@@ -184,7 +186,7 @@ def _read_about(about: str) -> ProposedAbout:
 
 def _find_proposal(client: Client, about: str, begins: str) -> Proposal:
     """The one proposal whose id begins so. Raises NotFound, and BadInput for several."""
-    found = [one for one in client.proposals(_read_about(about)) if one.id.startswith(begins)]
+    found = [one for one in client.proposals.read_all(_read_about(about)) if one.id.startswith(begins)]
     if not found:
         raise NotFound(f"there is no proposal '{begins}' about {about}", place="PROPOSAL")
     if len(found) > 1:

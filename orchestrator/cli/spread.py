@@ -32,7 +32,7 @@ def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     The spreading switch enforces it.
     """
     with service(url) as client:
-        seen = client.spread(domain)
+        seen = client.spread.read(domain)
     columns = ("firewall", "state", "weight", "share", "left", "right")
     shown.say(asdict(seen), columns, map(_make_row, seen.firewalls))
     if not shown.is_for_people:
@@ -66,7 +66,9 @@ def set_up(
     with service(url) as client:
         etag = _agreed_etag(client, domain, {each.name for each in carriers}, yes=yes)
         with as_it_was_shown("the spreading was changed meanwhile"):
-            generation = client.set_spread(domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag)
+            generation = client.spread.configure(
+                domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag
+            )
     say(f"traffic of {domain} is spread over {several(len(carriers), 'firewall')} from generation {generation} on")
 
 
@@ -76,7 +78,7 @@ def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: boo
     Returns the ETag of what was shown. Ends with 1 where the answer is no.
     """
     try:
-        seen = client.spread(domain)
+        seen = client.spread.read(domain)
     except NotFound:
         return _NOT_SPREAD
     lost = [each.carrier.name for each in seen.firewalls if each.carrier.name not in kept]

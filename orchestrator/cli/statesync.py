@@ -208,7 +208,7 @@ def cluster(
 def _read_owned(domain: str, url: str | None) -> Mapping[int, int]:
     """Return how many buckets of a domain's traffic each member owns, by its number."""
     with service(url) as client:
-        return {each.carrier.number: each.buckets for each in client.spread(domain).firewalls}
+        return {each.carrier.number: each.buckets for each in client.spread.read(domain).firewalls}
 
 
 def _name_owned(status: Status | str, owned: Mapping[int, int]) -> str:

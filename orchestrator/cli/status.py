@@ -19,7 +19,7 @@ def status(shown: Shown, url: Url = None) -> None:
     end soon. Ends with 1 if there is anything. For operators.
     """
     with service(url) as client:
-        found = client.status()
+        found = client.read_status()
     if found.concerns or not shown.is_for_people:
         rows = ((one.kind, one.domain, one.text, one.command) for one in found.concerns)
         shown.say(found, ("what", "domain", "says", "try"), rows)

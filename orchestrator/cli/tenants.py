@@ -41,7 +41,7 @@ def create(
     """Make a tenant."""
     prefixes = [prefix_of(text, "--prefix") for text in prefix or ()]
     with service(url) as client:
-        made = client.create_tenant(tenant, domain=domain, name=name, prefixes=prefixes)
+        made = client.tenants.create(tenant, domain=domain, name=name, prefixes=prefixes)
     if as_json:
         say_json(made)
     else:
@@ -66,7 +66,7 @@ def import_file(
     tenants = _read_tenants(*_read_lines(file))
     with service(url) as client:
         pages = range(0, len(tenants), MOST_AT_ONCE)
-        made = [client.create_tenants(domain, tenants[first : first + MOST_AT_ONCE]) for first in pages]
+        made = [client.tenants.create_many(domain, tenants[first : first + MOST_AT_ONCE]) for first in pages]
     if as_json:
         say_json(made)
     else:
@@ -77,7 +77,7 @@ def import_file(
 def list_all(shown: Shown, url: Url = None) -> None:
     """List the tenants that you may see."""
     with service(url) as client:
-        found = list(client.tenants())
+        found = list(client.tenants.read_all())
     rows = ((one.id, one.name, one.domain, one.number, _prefixes_text(one)) for one in found)
     shown.say(found, ("tenant", "name", "domain", "number", "prefixes"), rows)
 
@@ -93,14 +93,14 @@ def delete(
     Its endpoints must be deleted before. Elsewhere than on a terminal say --yes.
     """
     with service(url) as client:
-        seen = client.tenant(tenant)
+        seen = client.tenants.read(tenant)
         _say_what_goes(client, seen)
         end_unless(is_sure(f"Delete {tenant}?", yes=yes))
         moved = Stale("the tenant was changed meanwhile: nothing was deleted; run it again")
-        if client.tenant(tenant).in_force.version != seen.in_force.version:
+        if client.tenants.read(tenant).in_force.version != seen.in_force.version:
             raise moved
         try:
-            generation = client.delete_tenant(tenant, etag=f'"{seen.version}"')
+            generation = client.tenants.delete(tenant, etag=f'"{seen.version}"')
         except Stale:
             raise moved from None
     say(f"tenant {tenant} is gone with generation {generation}")
@@ -108,12 +108,12 @@ def delete(
 
 def _say_what_goes(client: Client, seen: TenantSeen) -> None:
     """Show the rules that go with a tenant. Raises Conflict where it has endpoints."""
-    endpoints = [each.name for each in client.own_endpoints(seen.id)]
+    endpoints = [each.name for each in client.tenants.read_own_endpoints(seen.id)]
     if endpoints:
         named = ", ".join(endpoints[:MOST_SHOWN])
         first = f"first `aclflow domain endpoint remove {seen.domain} {endpoints[0]}`"
         raise Conflict(f"the tenant still has endpoints ({named}): {first}")
-    rules = client.acl(seen.id).acl.rules
+    rules = client.acls.read(seen.id).acl.rules
     number = several(len(rules), "rule")
     say(f"{seen.id} of domain {seen.domain} owns {_prefixes_text(seen)}; with it go {number}, its history and tokens")
     for rule in rules[:MOST_SHOWN]:
@@ -125,7 +125,7 @@ def _say_what_goes(client: Client, seen: TenantSeen) -> None:
 def show(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
     """Show a tenant: its prefixes, its quota, and whether its list is in force."""
     with service(url) as client:
-        found = client.tenant(tenant)
+        found = client.tenants.read(tenant)
     if as_json:
         say_json(found)
         return
@@ -151,7 +151,7 @@ def rename(
 ) -> None:
     """Give a tenant another name for people; its id stays."""
     with service(url) as client:
-        client.rename_tenant(tenant, name)
+        client.tenants.rename(tenant, name)
     say(f"tenant {tenant} is called {name}" if name else f"tenant {tenant} has no name for people")
 
 
@@ -159,7 +159,7 @@ def rename(
 def list_prefixes(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List the prefixes that a tenant owns."""
     with service(url) as client:
-        found = client.tenant(tenant).prefixes
+        found = client.tenants.read(tenant).prefixes
     shown.say([*found], ("prefix",), ((each,) for each in found))
 
 
@@ -167,7 +167,7 @@ def list_prefixes(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 def add_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
     """Give a tenant a prefix."""
     with service(url) as client:
-        written = client.add_prefix(tenant, prefix_of(prefix, "PREFIX"))
+        written = client.tenants.add_prefix(tenant, prefix_of(prefix, "PREFIX"))
     say(f"{tenant} owns {prefix} from generation {written.generation} on")
 
 
@@ -181,7 +181,7 @@ def delete_prefix(
 ) -> None:
     """Take a prefix from a tenant."""
     with service(url) as client:
-        written = client.remove_prefix(tenant, prefix_of(prefix, "PREFIX"))
+        written = client.tenants.remove_prefix(tenant, prefix_of(prefix, "PREFIX"))
     say(f"{tenant} does not own {prefix} from generation {written.generation} on")
 
 
@@ -189,7 +189,7 @@ def delete_prefix(
 def list_endpoints(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List a tenant's endpoints: the names that its rules, traces and expectations may use."""
     with service(url) as client:
-        found = list(client.own_endpoints(tenant))
+        found = list(client.tenants.read_own_endpoints(tenant))
     shown.say(found, ("endpoint", "prefixes"), ((one.name, ", ".join(one.prefixes)) for one in found))
 
 
@@ -197,7 +197,7 @@ def list_endpoints(tenant: TenantName, shown: Shown, url: Url = None) -> None:
 def show_quota(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """Show a tenant's limits, and how much of each is used."""
     with service(url) as client:
-        found = client.quota(tenant)
+        found = client.tenants.read_quota(tenant)
     shown.say(found, ("unit", "quota", "used"), _shares(found, found.used))
 
 
@@ -219,7 +219,7 @@ def set_quota(
     of events open at most, and the list is looked at for --analysis-seconds of a minute.
     """
     with service(url) as client:
-        seen = client.tenant(tenant)
+        seen = client.tenants.read(tenant)
         now = seen.quota
         limits = Limits(
             _most(rules, now.rules, "--rules"),
@@ -230,8 +230,8 @@ def set_quota(
             _most(analysis_seconds, now.analysis_seconds, "--analysis-seconds"),
         )
         with as_it_was_shown("the tenant was changed meanwhile"):
-            client.set_quota(tenant, limits, etag=f'"{seen.version}"')
-        found = client.quota(tenant)
+            client.tenants.set_quota(tenant, limits, etag=f'"{seen.version}"')
+        found = client.tenants.read_quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
     others = (
         ("stored bytes", found.stored_bytes),

@@ -69,7 +69,7 @@ def create(
     until = end_of_token(expires, days)
     try:
         with service(url) as client:
-            made, secret = client.create_token(
+            made, secret = client.tokens.create(
                 role.value, tenant=tenant, description=description, expires=until, person=person
             )
     except ChangeTheRequest as error:
@@ -101,8 +101,8 @@ def rotate(
     """
     until = end_of_token(expires, days)
     with service(url) as client:
-        number = client.own_token().id if token is None else token
-        made, secret = client.rotate_token(number, overlap=dt.timedelta(hours=overlap), expires=until)
+        number = client.tokens.read_own().id if token is None else token
+        made, secret = client.tokens.rotate(number, overlap=dt.timedelta(hours=overlap), expires=until)
     if as_json:
         say_json(fill(NewToken, made, token=secret))
     else:
@@ -113,7 +113,7 @@ def rotate(
 def list_all(shown: Shown, url: Url = None) -> None:
     """List every token, without secrets."""
     with service(url) as client:
-        found = client.tokens()
+        found = client.tokens.read_all()
     shown.say(
         found,
         ("token", "role", "tenant", "person", "made by", "description", "expires"),
@@ -136,7 +136,7 @@ def list_all(shown: Shown, url: Url = None) -> None:
 def show(url: Url = None, as_json: AsJson = False) -> None:
     """Show what the token in use may do, and until when."""
     with service(url) as client:
-        one = client.own_token()
+        one = client.tokens.read_own()
     if as_json:
         say_json(one)
         return
@@ -152,5 +152,5 @@ def revoke(
 ) -> None:
     """Make a token invalid, at once."""
     with service(url) as client:
-        client.revoke_token(token)
+        client.tokens.revoke(token)
     say(f"token {token} is revoked")

@@ -169,7 +169,7 @@ def _choose_scope(client: Client, view: View) -> View:
         raise BadInput("name a domain or a tenant, not both", place="--tenant")
     if view.domain is not None or view.tenant is not None:
         return view
-    seen = list(client.tenants())
+    seen = list(client.tenants.read_all())
     if len({each.domain for each in seen}) != 1:
         raise BadInput("name a domain or a tenant", place="--domain")
     only = seen[0]
@@ -180,12 +180,12 @@ def look(client: Client, wanted: Wanted) -> Seen:
     """Ask the service."""
     view, sort = wanted.view, wanted.sort.value
     if view.domain is not None:
-        found = client.domain_hits(
+        found = client.hits.read_domain(
             view.domain, tier=view.tier.value, sort=sort, contains=wanted.contains, limit=view.limit
         )
         return Seen(found.items, found.rules, found.packets_per_s, found.bits_per_s)
     assert view.tenant is not None
-    counted = client.hits(view.tenant, tier=view.tier.value, sort=sort).rules
+    counted = client.hits.read(view.tenant, tier=view.tier.value, sort=sort).rules
     rules = [fill(DomainRuleHits, rule, tenant=view.tenant) for rule in counted]
     called = [rule for rule in rules if wanted.contains in rule.rule]
     rates = sum(rule.packets_per_s for rule in rules), sum(rule.bits_per_s for rule in rules)

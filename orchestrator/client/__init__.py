@@ -1,8 +1,8 @@
 """The typed client of the REST API, for enforcers, the command line and the console.
 
     with Client("http://127.0.0.1:8420", token) as service:
-        written = service.put_acl("blue", acl)
-        service.wait_enforced("pop1", written.generation, timeout_s=30)
+        written = service.acls.put("blue", acl)
+        service.domains.wait_until_enforced("pop1", written.generation, timeout_s=30)
 
 A problem that the service answers with is raised as the error of `orchestrator.errors` that the service itself raised,
 place included; a service that does not answer is `Unreachable`. Nothing is retried here: the caller knows whether that

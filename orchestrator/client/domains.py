@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.client.calls import Calls
 from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.records import Json, Written
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, written
+from orchestrator.client.transport import ANY_VERSION, document_of, generation_of, json_of, written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule, TenantId
@@ -48,20 +49,18 @@ def endpoint_of(seen: EndpointSeen) -> Endpoint:
     return Endpoint(seen.name, TenantId(seen.tenant), seen.port, mac, prefixes, seen.shared)
 
 
-class DomainCalls:
+class DomainCalls(Calls):
     """Security domains: what belongs to them, and how far a generation has got."""
 
-    _service: Transport
-
-    def domains(self) -> Iterator[Domain]:
+    def read_all(self) -> Iterator[Domain]:
         """Every security domain."""
         return self._service.documents(Domain, "/v1/domains")
 
-    def domain(self, domain: str) -> Domain:
+    def read(self, domain: str) -> Domain:
         """Return a domain. Raises NotFound."""
         return self._service.read_document(Domain, domain_path(domain))
 
-    def create_domain(
+    def create(
         self,
         domain: str,
         *,
@@ -85,18 +84,18 @@ class DomainCalls:
         body = _returns_body(setting, path_mtu_rate)
         return document_of(Domain, self._service.write("PATCH", domain_path(domain), body=body, etag=etag))
 
-    def raise_domain(self, domain: str, above: int) -> int:
+    def raise_generation(self, domain: str, above: int) -> int:
         """Move a domain's generation above one that a host holds; where it is then.
 
         Raises NotFound, BadInput.
         """
         return generation_of(self._service.write("POST", f"{domain_path(domain)}/raise", body={"above": above}))
 
-    def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:
+    def delete(self, domain: str, *, etag: str = ANY_VERSION) -> None:
         """Delete a domain. Raises Conflict while it has tenants or hosts."""
         self._service.write("DELETE", domain_path(domain), etag=etag)
 
-    def hosts(self, domain: str) -> tuple[Host, ...]:
+    def read_hosts(self, domain: str) -> tuple[Host, ...]:
         """The hosts of a domain, by name."""
         return tuple(map(Host.of, self._service.read(f"{domain_path(domain)}/hosts")))
 
@@ -109,11 +108,11 @@ class DomainCalls:
         """Remove a host from a domain. Raises NotFound."""
         self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quote_segment(host)}", etag=ANY_VERSION)
 
-    def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
+    def read_endpoints(self, domain: str) -> tuple[Endpoint, ...]:
         """The endpoints of a domain, by name."""
         return tuple(map(endpoint_of, self._service.documents(EndpointSeen, f"{domain_path(domain)}/endpoints")))
 
-    def endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
+    def read_endpoints_in_force(self, domain: str, host: str) -> HostEndpoints:
         """Return the endpoints on a host whose rows were read back there. Raises NotFound."""
         path = f"{domain_path(domain)}/hosts/{quote_segment(host)}/endpoints"
         return self._service.read_document(HostEndpoints, path)
@@ -135,11 +134,11 @@ class DomainCalls:
         path = f"{domain_path(domain)}/endpoints/{quote_segment(endpoint)}"
         return generation_of(self._service.write("DELETE", path, etag=etag))
 
-    def operator_rules(self, domain: str) -> tuple[Rule, ...]:
+    def read_operator_rules(self, domain: str) -> tuple[Rule, ...]:
         """The rules above all tenants, in order."""
-        return self.seen_operator_rules(domain).rules
+        return self.read_operator_rules_with_etag(domain).rules
 
-    def seen_operator_rules(self, domain: str) -> OperatorRulesSeen:
+    def read_operator_rules_with_etag(self, domain: str) -> OperatorRulesSeen:
         """The same with the ETag that they were read at."""
         response = self._service.ask("GET", f"{domain_path(domain)}/operator-rules")
         return OperatorRulesSeen(_operator_rules(json_of(response)), response.headers.get("ETag", ANY_VERSION))
@@ -149,11 +148,11 @@ class DomainCalls:
         body = {"rules": [rule_to_json(rule) for rule in rules]}
         return written(self._service.write("PUT", f"{domain_path(domain)}/operator-rules", body=body, etag=etag))
 
-    def generation(self, domain: str, generation: int) -> Enforced:
+    def read_generation(self, domain: str, generation: int) -> Enforced:
         """How far a generation has got."""
         return self._service.read_document(Enforced, f"{domain_path(domain)}/generations/{generation}")
 
-    def wait_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
+    def wait_until_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
         """Wait until every host was read back at `generation` or later.
 
         When time ran out, the result is not `done`.

@@ -1,12 +1,12 @@
-"""Machines' identities: the documents of enrolment and the client's calls."""
+"""Calls of the client about machines' identities: enrolment, certificates, onboarding."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.client.paths import domain_path, enforcer_path, once_header, quote_segment
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of
+from orchestrator.client.calls import Calls
+from orchestrator.client.paths import domain_path, once_header, quote_segment
+from orchestrator.client.transport import ANY_VERSION, document_of
 from orchestrator.wire.enrolment import (
     Authority,
     Certificate,
@@ -14,19 +14,15 @@ from orchestrator.wire.enrolment import (
     EnrolmentGroup,
     Invitation,
     NewGroupToken,
-    PointToken,
-    RenewedToken,
     Revoked,
 )
 from orchestrator.wire.onboarding import MachineOnboarding
 
 
-class EnrolmentCalls:
-    """Enrolling, and what the certificate authority of the service has issued."""
+class EnrolmentCalls(Calls):
+    """Enrolling enforcement points and switches, and their tokens."""
 
-    _service: Transport
-
-    def invite_enforcer(
+    def invite(
         self,
         domain: str,
         *,
@@ -55,7 +51,7 @@ class EnrolmentCalls:
         path = f"{domain_path(domain)}/enrolment-groups"
         return document_of(NewGroupToken, self._service.write("POST", path, body=body))
 
-    def group_tokens(self, domain: str) -> Iterator[EnrolmentGroup]:
+    def read_group_tokens(self, domain: str) -> Iterator[EnrolmentGroup]:
         """Those of a domain that still hold, without their secrets."""
         return self._service.documents(EnrolmentGroup, f"{domain_path(domain)}/enrolment-groups")
 
@@ -82,39 +78,15 @@ class EnrolmentCalls:
         body = {"token": token, "name": name, "csr": csr}
         return document_of(Certificate, self._service.ask("POST", "/v1/enrol/switch", body=body))
 
-    def authority(self) -> str:
+    def read_authority(self) -> str:
         """The certificate (PEM) of the service's authority. Raises NotFound where it has none."""
         return self._service.read_document(Authority, "/v1/authority").certificate
 
-    def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
-        """A further certificate for the enforcer that we are, on a new key."""
-        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/certificate", body={"csr": csr})
-        return document_of(Certificate, answer)
 
-    def own_point_token(self, domain: str, enforcer: int) -> PointToken:
-        """When the token of the enforcer that we are ends, and whether it is due."""
-        return self._service.read_document(PointToken, f"{enforcer_path(domain, enforcer)}/token")
+class CertificateCalls(Calls):
+    """Certificates of the service's authority."""
 
-    def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:
-        """A further token for the enforcer that we are; `show_token` uses it."""
-        return document_of(RenewedToken, self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/token"))
-
-    def show_token(self, token: str) -> None:
-        """Show this token from now on; requests under way end with the one before."""
-        self._service.show_token(token)
-
-    def lay_down_certificates(self, domain: str, enforcer: int) -> None:
-        """Invalidate all certificates and tokens of our enforcer except this request's."""
-        self._service.ask("DELETE", f"{enforcer_path(domain, enforcer)}/certificates")
-
-    def reconnect(self, trust: ssl.SSLContext) -> None:
-        """Open new connections from now on, with the certificate and the authorities of `trust`.
-
-        Requests under way end on the old ones.
-        """
-        self._service.reconnect(trust)
-
-    def issue_switch(self, domain: str, host: str, csr: str, *, also: Sequence[str] = ()) -> Certificate:
+    def issue_for_switch(self, domain: str, host: str, csr: str, *, also: Sequence[str] = ()) -> Certificate:
         """A certificate for the switch of a host, or of several, with the authority's.
 
         Raises NotFound, BadInput, Conflict.
@@ -122,25 +94,23 @@ class EnrolmentCalls:
         path = f"{domain_path(domain)}/hosts/{quote_segment(host)}/certificate"
         return document_of(Certificate, self._service.write("POST", path, body={"csr": csr, "also": [*also]}))
 
-    def revoked_switches(self, domain: str) -> frozenset[str]:
+    def read_revoked_switches(self, domain: str) -> frozenset[str]:
         """The serials of switches' certificates that the domain's controllers must refuse."""
         return frozenset(self._service.read_document(Revoked, f"{domain_path(domain)}/revoked-switches").serials)
 
-    def certificates(self, domain: str | None = None) -> Iterator[Certificate]:
+    def read_all(self, domain: str | None = None) -> Iterator[Certificate]:
         """Every certificate that was issued, until 90 days after its end."""
         return self._service.documents(Certificate, "/v1/certificates", domain=domain)
 
-    def revoke_certificate(self, serial: str) -> None:
+    def revoke(self, serial: str) -> None:
         """Make a certificate invalid, at once. Raises NotFound."""
         self._service.write("DELETE", f"/v1/certificates/{quote_segment(serial)}", etag=ANY_VERSION)
 
 
-class OnboardingCalls:
+class OnboardingCalls(Calls):
     """Machines that become hosts."""
 
-    _service: Transport
-
-    def onboard(self, domain: str, asked: Mapping[str, object], *, key: str | None = None) -> MachineOnboarding:
+    def begin(self, domain: str, asked: Mapping[str, object], *, key: str | None = None) -> MachineOnboarding:
         """Start to make a machine a host.
 
         `asked` is as the REST interface says it (`NewHost`).
@@ -150,11 +120,11 @@ class OnboardingCalls:
         path = f"{domain_path(domain)}/hosts"
         return document_of(MachineOnboarding, self._service.write("POST", path, body=asked, headers=once_header(key)))
 
-    def onboarding(self, domain: str, host: str) -> MachineOnboarding:
+    def read(self, domain: str, host: str) -> MachineOnboarding:
         """Return how far a machine's onboarding has got. Raises NotFound."""
         return self._service.read_document(MachineOnboarding, _path(domain, host))
 
-    def onboardings(self, domain: str) -> Iterator[MachineOnboarding]:
+    def read_all(self, domain: str) -> Iterator[MachineOnboarding]:
         """All of a domain, by the name of the host."""
         return self._service.documents(MachineOnboarding, f"{domain_path(domain)}/onboardings")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.client.paths import domain_path, enforcer_path, quote_segment, tenant_path
-from orchestrator.client.transport import Transport, document_of
-from orchestrator.program.countframes import MEDIA_TYPE, CountClaim
+from orchestrator.client.calls import Calls
+from orchestrator.client.paths import domain_path, tenant_path
 from orchestrator.wire.codec import fill
-from orchestrator.wire.hits import DomainHits, HitsPage, HitSummary, RefusedHosts, RuleHits, Unused
+from orchestrator.wire.hits import DomainHits, HitsPage, HitSummary, RuleHits, Unused
 
 HOST_TIER = "host"
 
@@ -29,25 +28,23 @@ class TenantHits:
 _ENDS = ("ingress_default", "egress_default", "ingress_return", "egress_return")
 
 
-class HitCalls:
+class HitCalls(Calls):
     """Reading what rules decided."""
 
-    _service: Transport
-
-    def hits(self, tenant: str, *, tier: str = HOST_TIER, sort: str = "list") -> TenantHits:
+    def read(self, tenant: str, *, tier: str = HOST_TIER, sort: str = "list") -> TenantHits:
         """Return each rule's counts so far, in list order or most first, and the ends'."""
         rules: list[RuleHits] = []
         for page in self._service.document_pages(HitsPage, f"{tenant_path(tenant)}/acl/hits", tier=tier, sort=sort):
             rules += page.items
         return _tenant_hits(rules, page)
 
-    def first_hits(self, tenant: str, sort: str, limit: int, *, tier: str = HOST_TIER) -> TenantHits:
+    def read_first(self, tenant: str, sort: str, limit: int, *, tier: str = HOST_TIER) -> TenantHits:
         """Return the first `limit` rules (at most 1000) by `sort`, with counts and ends."""
         path = f"{tenant_path(tenant)}/acl/hits"
         page = self._service.read_document(HitsPage, path, tier=tier, sort=sort, limit=limit)
         return _tenant_hits(page.items, page)
 
-    def hits_of(self, tenant: str, rules: Iterable[str], *, tier: str = HOST_TIER) -> dict[str, RuleHits]:
+    def read_of_rules(self, tenant: str, rules: Iterable[str], *, tier: str = HOST_TIER) -> dict[str, RuleHits]:
         """Return the counts of some current rules (at most 500), by rule.
 
         Unknown rules are left out.
@@ -56,7 +53,7 @@ class HitCalls:
         page = self._service.read_document(HitsPage, path, tier=tier, rule=list(rules), limit=1000)
         return {item.rule: item for item in page.items}
 
-    def packets_since(self, tenant: str, rules: Iterable[str], since: dt.datetime) -> dict[str, int]:
+    def read_packets_since(self, tenant: str, rules: Iterable[str], since: dt.datetime) -> dict[str, int]:
         """Return packets of some current rules on hosts since a time, by the hour.
 
         At most 500 rules.
@@ -67,7 +64,7 @@ class HitCalls:
         )
         return {hits.rule: sum(stretch.packets for stretch in hits.history or ()) for hits in page.items}
 
-    def hit_summary(
+    def read_summary(
         self,
         tenant: str,
         *,
@@ -84,7 +81,7 @@ class HitCalls:
         path = f"{tenant_path(tenant)}/acl/hits/summary"
         return self._service.read_document(HitSummary, path, resolution=resolution, since=start, top=top, tier=tier)
 
-    def hit_history(
+    def read_history(
         self, tenant: str, resolution: str, *, since: dt.datetime | None = None, tier: str = HOST_TIER
     ) -> tuple[RuleHits, ...]:
         """Return each rule's counts and history in `moments`, `minutes` or `hours`."""
@@ -92,14 +89,14 @@ class HitCalls:
         path, query = f"{tenant_path(tenant)}/acl/hits", {"tier": tier, "resolution": resolution, "since": start}
         return tuple(item for page in self._service.document_pages(HitsPage, path, **query) for item in page.items)
 
-    def domain_hits(
+    def read_domain(
         self, domain: str, *, tier: str = HOST_TIER, sort: str = "rate", contains: str = "", limit: int = 100
     ) -> DomainHits:
         """The rules of all tenants of a domain that come first."""
         path = f"{domain_path(domain)}/hits"
         return self._service.read_document(DomainHits, path, tier=tier, sort=sort, contains=contains, limit=limit)
 
-    def unused_rules(self, tenant: str, *, idle_s: float | None = None, tier: str = HOST_TIER) -> Unused:
+    def read_unused_rules(self, tenant: str, *, idle_s: float | None = None, tier: str = HOST_TIER) -> Unused:
         """Return the rules without a hit for so long (default: a month).
 
         Only rules that were watched for so long.
@@ -110,22 +107,3 @@ class HitCalls:
 def _tenant_hits(rules: Iterable[RuleHits], page: HitsPage) -> TenantHits:
     ends = {name: fill(RuleHits, getattr(page, name), rule=name, lifted=False, history=None) for name in _ENDS}
     return TenantHits(tuple(rules), **ends)
-
-
-class CountCalls:
-    """An enforcement point's calls about counters."""
-
-    _service: Transport
-
-    def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
-        """Become the counter of a host, by our epoch.
-
-        Raises NotFound, and Conflict: somebody later counts it.
-        """
-        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quote_segment(host)}/claim")
-        return CountClaim.of(answer.content)
-
-    def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
-        """Report counts; return the hosts counted by others, or to be claimed anew."""
-        path, headers = f"{enforcer_path(domain, enforcer)}/counts", {"Content-Type": MEDIA_TYPE}
-        return document_of(RefusedHosts, self._service.ask("POST", path, body=frames, headers=headers)).refused

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.client.paths import domain_path, enforcer_path, tenant_path
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.calls import Calls
+from orchestrator.client.paths import domain_path, tenant_path
+from orchestrator.client.transport import ANY_VERSION, json_of
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.protocols import WITH_PORTS
-from orchestrator.program.sightings import Sightings, to_json
 
 LoggedPacket = Mapping[str, Any]
 """A record: `id`, `time`, `tenant`, `rule`, `action`, `host`, and the packet's fields."""
@@ -35,12 +35,10 @@ def end_of(record: LoggedPacket, side: str) -> str:
     return f"[{address}]:{record[f'{side}_port']}" if ":" in address else f"{address}:{record[f'{side}_port']}"
 
 
-class PacketLogCalls:
+class PacketLogCalls(Calls):
     """Calls about packets of rules with `log`."""
 
-    _service: Transport
-
-    def packet_log(
+    def read(
         self,
         tenant: str | None = None,
         *,
@@ -60,19 +58,15 @@ class PacketLogCalls:
         found: Sequence[LoggedPacket] = json_of(self._service.ask("GET", path, query=query))["items"]
         return found
 
-    def log_limit(self, domain: str) -> LogLimitSeen:
+    def read_limit(self, domain: str) -> LogLimitSeen:
         """How many packets of each tenant a switch of the domain reports."""
         response = self._service.ask("GET", f"{domain_path(domain)}/log/limit")
         return LogLimitSeen(_limit(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
-    def set_log_limit(self, domain: str, limit: LogLimit, *, etag: str = ANY_VERSION) -> LogLimit:
+    def set_limit(self, domain: str, limit: LogLimit, *, etag: str = ANY_VERSION) -> LogLimit:
         """Set that. Raises NotFound, Stale."""
         body, headers = {"rate": limit.rate, "burst": limit.burst}, {"If-Match": etag}
         return _limit(json_of(self._service.ask("PUT", f"{domain_path(domain)}/log/limit", body=body, headers=headers)))
-
-    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
-        """For enforcement points: tell what was seen."""
-        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/log", body=to_json(report))
 
 
 def _limit(body: Mapping[str, int]) -> LogLimit:

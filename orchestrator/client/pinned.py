@@ -15,9 +15,9 @@ from orchestrator.identity.trust import bare_context
 
 
 class Stranger(Protocol):
-    """An unverified service at an address: a client of it."""
+    """An unverified service at an address: a client's `enrolment`."""
 
-    def authority(self) -> str:
+    def read_authority(self) -> str:
         """The certificate of the service's authority. Raises NotFound where it has none."""
         ...
 
@@ -35,7 +35,7 @@ def pinned_authority(url: str, pin: bytes, connect: Callable[[str, ssl.SSLContex
     """
     office = connect(url, bare_context())
     try:
-        said = office.authority()
+        said = office.read_authority()
     except NotFound:
         raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
     finally:

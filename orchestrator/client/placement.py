@@ -6,9 +6,10 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.client.calls import Calls
 from orchestrator.client.paths import domain_path, quote_segment
 from orchestrator.client.records import Json
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.transport import ANY_VERSION, json_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +68,21 @@ class Fate:
     saves_us_per_s: float | None
 
 
-class PlacementCalls:
+class PlacementCalls(Calls):
     """Lifted rules of a domain."""
 
-    _service: Transport
-
-    def placement(self, domain: str) -> PlacementSeen:
+    def read(self, domain: str) -> PlacementSeen:
         """Return the lifted rules and the reasons.
 
         Raises NotFound.
         """
         return PlacementSeen.of(self._service.read(f"{domain_path(domain)}/placement"))
 
-    def set_placement(self, domain: str, settings: Mapping[str, object], *, etag: str = ANY_VERSION) -> None:
+    def configure(self, domain: str, settings: Mapping[str, object], *, etag: str = ANY_VERSION) -> None:
         """Choose differently. Raises BadInput, Stale."""
         self._service.write("PUT", f"{domain_path(domain)}/placement", body=dict(settings), etag=etag)
 
-    def try_placement(self, domain: str, settings: Mapping[str, object] | None = None) -> tuple[Fate, ...]:
+    def try_settings(self, domain: str, settings: Mapping[str, object] | None = None) -> tuple[Fate, ...]:
         """Return the decision of a round made now.
 
         Raises BadInput.
@@ -92,7 +91,7 @@ class PlacementCalls:
         body = json_of(self._service.write("POST", path, body=None if settings is None else dict(settings)))
         return tuple(Fate(move, **each) for move in ("lift", "lower", "stays") for each in body[move])
 
-    def wish(self, domain: str, tenant: str, rule: str, wish: str) -> PlacedRule:
+    def set_wish(self, domain: str, tenant: str, rule: str, wish: str) -> PlacedRule:
         """Pin a rule above its list, or forbid that it is lifted. Raises NotFound, BadInput."""
         path = f"{domain_path(domain)}/placement/rules/{quote_segment(tenant)}/{quote_segment(rule)}"
         return PlacedRule.of(json_of(self._service.write("PUT", path, body={"wish": wish})))

@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 
-from orchestrator.client.paths import domain_path, enforcer_path
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of
+from orchestrator.client.calls import Calls
+from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
+from orchestrator.client.records import Json
+from orchestrator.client.transport import ANY_VERSION, document_of, json_of
 from orchestrator.errors import Unreachable
+from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.fields import CARRIED, FRAGMENTS
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import parse_protocol
+from orchestrator.program.countframes import MEDIA_TYPE, CountClaim
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
+from orchestrator.program.sightings import Sightings, to_json
 from orchestrator.program.wire import (
     DELTA_MEDIA_TYPE,
     EDITS_MEDIA_TYPE,
@@ -22,6 +30,13 @@ from orchestrator.program.wire import (
     decode_program,
     frames,
 )
+from orchestrator.wire.enrolment import (
+    Certificate,
+    PointToken,
+    RenewedToken,
+)
+from orchestrator.wire.firewalls import Load
+from orchestrator.wire.hits import RefusedHosts
 from orchestrator.wire.points import Enforcer, Epoch, Impostor
 
 
@@ -64,20 +79,26 @@ class PointReport:
         }
 
 
-class PointCalls:
-    """Enforcement points: who there is, what they must hold, and what they read back."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Packets that a VNF is to be tried with, as of a generation."""
 
-    _service: Transport
+    generation: int
+    packets: tuple[Packet, ...]
 
-    def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
+
+class PointCalls(Calls):
+    """Enforcement points: who there is, and all that one asks for itself."""
+
+    def read_all(self, domain: str) -> tuple[Enforcer, ...]:
         """The enforcement points of a domain, by name."""
         return tuple(self._service.documents(Enforcer, f"{domain_path(domain)}/enforcers"))
 
-    def remove_enforcer(self, domain: str, enforcer: int) -> None:
+    def remove(self, domain: str, enforcer: int) -> None:
         """Forget an enforcement point and revoke its token. Raises NotFound."""
         self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
 
-    def new_epoch(self, domain: str, enforcer: int) -> int:
+    def begin_epoch(self, domain: str, enforcer: int) -> int:
         """Return a new epoch above all in the domain, for an enforcer that takes over.
 
         This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
@@ -162,3 +183,66 @@ class PointCalls:
         """Report connections as switches of hosts that they are not."""
         body = {"points": [], "impostors": [asdict(each) for each in impostors]}
         self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
+
+    def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
+        """Become the counter of a host, by our epoch.
+
+        Raises NotFound, and Conflict: somebody later counts it.
+        """
+        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quote_segment(host)}/claim")
+        return CountClaim.of(answer.content)
+
+    def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
+        """Report counts; return the hosts counted by others, or to be claimed anew."""
+        path, headers = f"{enforcer_path(domain, enforcer)}/counts", {"Content-Type": MEDIA_TYPE}
+        return document_of(RefusedHosts, self._service.ask("POST", path, body=frames, headers=headers)).refused
+
+    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
+        """For enforcement points: tell what was seen."""
+        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/log", body=to_json(report))
+
+    def report_load(self, domain: str, enforcer: int, load: Load) -> None:
+        """Tell the load of the firewall that bears the enforcer's name."""
+        self._service.ask("PUT", f"{enforcer_path(domain, enforcer)}/load", body=asdict(load))
+
+    def read_trial(self, domain: str, enforcer: int) -> Trial | None:
+        """Return the trial for an enforcement point's VNF now, or None."""
+        answer = self._service.ask("GET", f"{enforcer_path(domain, enforcer)}/trial")
+        if answer.status_code == HTTPStatus.NO_CONTENT:
+            return None
+        body = json_of(answer)
+        return Trial(body["generation"], tuple(map(_packet, body["packets"])))
+
+    def answer_trial(self, domain: str, enforcer: int, generation: int, came: Sequence[bool], held: int) -> None:
+        """Tell which packets came through, and which generation was held then."""
+        body = {"generation": generation, "came": list(came), "held": held}
+        self._service.ask("PUT", f"{enforcer_path(domain, enforcer)}/trial", body=body)
+
+    def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
+        """A further certificate for the enforcer that we are, on a new key."""
+        answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/certificate", body={"csr": csr})
+        return document_of(Certificate, answer)
+
+    def lay_down_certificates(self, domain: str, enforcer: int) -> None:
+        """Invalidate all certificates and tokens of our enforcer except this request's."""
+        self._service.ask("DELETE", f"{enforcer_path(domain, enforcer)}/certificates")
+
+    def read_token(self, domain: str, enforcer: int) -> PointToken:
+        """When the token of the enforcer that we are ends, and whether it is due."""
+        return self._service.read_document(PointToken, f"{enforcer_path(domain, enforcer)}/token")
+
+    def renew_token(self, domain: str, enforcer: int) -> RenewedToken:
+        """A further token for the enforcer that we are; `show_token` uses it."""
+        return document_of(RenewedToken, self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/token"))
+
+    def show_token(self, token: str) -> None:
+        """Show this token from now on; requests under way end with the one before."""
+        self._service.show_token(token)
+
+
+def _packet(body: Json) -> Packet:
+    family, source = parse_address(body["source"])
+    _, destination = parse_address(body["destination"])
+    protocol = body["protocol"] if isinstance(body["protocol"], int) else parse_protocol(body["protocol"])
+    further = {each.name: body[each.name] for each in (*CARRIED, FRAGMENTS)}
+    return Packet(family, source, destination, protocol, dscp=body.get("dscp", 0), **further)

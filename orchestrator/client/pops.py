@@ -1,30 +1,29 @@
-"""Calls of the client about points of presence; `client.py` has all others."""
+"""Calls of the client about points of presence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from orchestrator.client.calls import Calls
 from orchestrator.client.domains import Host
 from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.records import Json
-from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of
+from orchestrator.client.transport import ANY_VERSION, generation_of, json_of
 
 
-class PopCalls:
+class PopCalls(Calls):
     """PoPs of domains: what they hold is told as the service says it (`docs/edge-switch.md`)."""
 
-    _service: Transport
-
-    def pops(self) -> Iterator[Json]:
+    def read_all(self) -> Iterator[Json]:
         """Every PoP by name, with its version and its domain's generation."""
         return iter(self._service.pages("/v1/pops"))
 
-    def pop(self, name: str) -> Json:
+    def read(self, name: str) -> Json:
         """A PoP: settings, switches, servers, places, lines and heavy hitters. Raises NotFound."""
         found: Json = self._service.read(_path(name))
         return found
 
-    def add_pop(
+    def add(
         self, name: str, domain: str, outside: tuple[str, ...], *, key: str | None = None, **settings: object
     ) -> int:
         """Give a domain its PoP; the generation of that.
@@ -34,19 +33,19 @@ class PopCalls:
         body = {"name": name, "domain": domain, "outside": list(outside), **settings}
         return generation_of(self._service.write("POST", "/v1/pops", body=body, headers=once_header(key)))
 
-    def set_pop(self, name: str, settings: Mapping[str, object]) -> int:
+    def configure(self, name: str, settings: Mapping[str, object]) -> int:
         """Lay a PoP out differently in what is named; the generation of that.
 
         Raises NotFound, BadInput, TooLarge.
         """
-        body = {**self.pop(name)["settings"], **settings}
+        body = {**self.read(name)["settings"], **settings}
         return generation_of(self._service.write("PUT", _path(name), body=body, etag=ANY_VERSION))
 
-    def remove_pop(self, name: str) -> int:
+    def remove(self, name: str) -> int:
         """Remove a PoP. Raises NotFound, and Conflict while it has edge switches."""
         return generation_of(self._service.write("DELETE", _path(name), etag=ANY_VERSION))
 
-    def edges(self, domain: str) -> tuple[Host, ...]:
+    def read_edges(self, domain: str) -> tuple[Host, ...]:
         """The edge switches of a domain's PoP, by name."""
         return tuple(map(Host.of, self._service.pages(f"{domain_path(domain)}/edges")))
 
@@ -59,17 +58,17 @@ class PopCalls:
         """Remove an edge switch. Raises NotFound."""
         return generation_of(self._service.write("DELETE", f"{_path(name)}/edges/{quote_segment(edge)}"))
 
-    def add_pop_server(self, name: str, server: str, port: str, mac: str, *, key: str | None = None) -> int:
+    def add_server(self, name: str, server: str, port: str, mac: str, *, key: str | None = None) -> int:
         """Bring in a firewall server; the generation in which it has its tenants. Raises Conflict."""
         body = {"name": server, "port": port, "mac": mac}
         return generation_of(self._service.write("POST", f"{_path(name)}/servers", body=body, headers=once_header(key)))
 
-    def set_pop_server(self, name: str, server: str, state: str) -> int:
+    def set_server(self, name: str, server: str, state: str) -> int:
         """Say whether a server is serving, draining or lost; the generation of that. Raises NotFound."""
         path = f"{_path(name)}/servers/{quote_segment(server)}"
         return generation_of(self._service.write("PUT", path, body={"state": state}))
 
-    def remove_pop_server(self, name: str, server: str) -> int:
+    def remove_server(self, name: str, server: str) -> int:
         """Remove a firewall server. Raises NotFound."""
         return generation_of(self._service.write("DELETE", f"{_path(name)}/servers/{quote_segment(server)}"))
 
@@ -86,7 +85,7 @@ class PopCalls:
         found: Json = json_of(self._service.write("POST", f"{_path(name)}/heavy"))
         return found
 
-    def pop_traffic(self, name: str) -> Json:
+    def read_traffic(self, name: str) -> Json:
         """Return how packets from outside were spread over a PoP. Raises NotFound."""
         found: Json = self._service.read(f"{_path(name)}/traffic")
         return found

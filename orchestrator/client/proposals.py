@@ -1,18 +1,18 @@
-"""Calls of the REST API about proposals, and about what needs another person's approval."""
+"""Calls of the client about proposals, expectations and shared drafts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from orchestrator.client.calls import Calls
 from orchestrator.client.paths import domain_path, quote_segment, tenant_path
 from orchestrator.client.records import Json, Written
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of, json_of, written
+from orchestrator.client.transport import ANY_VERSION, document_of, json_of, written
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.policy.model import Acl
 from orchestrator.wire.common import Approvals, Proposal
-from orchestrator.wire.expectations import JudgedList, KeptExpectations, SharedDraft
+from orchestrator.wire.expectations import KeptExpectations, SharedDraft
 
 _LOOKED_AT_S = 120.0
 """How much longer than others an answer may take that needs a look at a whole list."""
@@ -32,12 +32,10 @@ class ProposedAbout:
         return f"{about}/proposals"
 
 
-class ProposalCalls:
+class ProposalCalls(Calls):
     """Changes that another person must approve."""
 
-    _service: Transport
-
-    def approvals(self, domain: str) -> Approvals:
+    def read_approvals(self, domain: str) -> Approvals:
         """Return which changes of a domain another person must approve. Raises NotFound."""
         return self._service.read_document(Approvals, f"{domain_path(domain)}/approvals")
 
@@ -48,15 +46,15 @@ class ProposalCalls:
         body = {"operator_rules": operator_rules, "tenants": list(tenants)}
         return written(self._service.write("PUT", f"{domain_path(domain)}/approvals", body=body, etag=etag))
 
-    def proposals(self, about: ProposedAbout) -> Iterator[Proposal]:
+    def read_all(self, about: ProposedAbout) -> Iterator[Proposal]:
         """The proposals, newest first."""
         return self._service.documents(Proposal, about.path)
 
-    def proposal(self, about: ProposedAbout, proposal: str) -> Proposal:
+    def read(self, about: ProposedAbout, proposal: str) -> Proposal:
         """One proposal. Raises NotFound."""
         return self._service.read_document(Proposal, f"{about.path}/{quote_segment(proposal)}")
 
-    def proposed_changes(self, about: ProposedAbout, proposal: str) -> Json:
+    def read_changes(self, about: ProposedAbout, proposal: str) -> Json:
         """Return the difference between an open proposal and what is in force.
 
         Raises NotFound, Conflict once decided.
@@ -65,19 +63,19 @@ class ProposalCalls:
         found: Json = json_of(self._service.ask("GET", path, held_s=_LOOKED_AT_S))
         return found
 
-    def approve_proposal(self, about: ProposedAbout, proposal: str) -> Written:
+    def approve(self, about: ProposedAbout, proposal: str) -> Written:
         """Carry a proposal out.
 
         Raises Forbidden for the person that proposed it, Conflict once it was decided, Stale where its base has moved.
         """
         return written(self._service.write("POST", f"{about.path}/{quote_segment(proposal)}/approval"))
 
-    def reject_proposal(self, about: ProposedAbout, proposal: str, *, reason: str = "") -> Proposal:
+    def reject(self, about: ProposedAbout, proposal: str, *, reason: str = "") -> Proposal:
         """Reject a proposal. Raises NotFound, Conflict once it was decided."""
         path = f"{about.path}/{quote_segment(proposal)}/rejection"
         return document_of(Proposal, self._service.write("POST", path, body={"reason": reason}))
 
-    def withdraw_proposal(self, about: ProposedAbout, proposal: str) -> Proposal:
+    def withdraw(self, about: ProposedAbout, proposal: str) -> Proposal:
         """Take one's own proposal back. Raises NotFound, Forbidden, Conflict once it was decided."""
         path = f"{about.path}/{quote_segment(proposal)}/withdrawal"
         return document_of(Proposal, self._service.write("POST", path))
@@ -86,16 +84,14 @@ class ProposalCalls:
 """How much longer than others an answer may take that needs a look at a whole list."""
 
 
-class DraftCalls:
-    """Expectations and shared drafts."""
+class ExpectationCalls(Calls):
+    """What tenants expect of their lists: each change is held to it."""
 
-    _service: Transport
-
-    def expectations(self, tenant: str) -> KeptExpectations:
+    def read(self, tenant: str) -> KeptExpectations:
         """Return the list's expectations; an empty text has none."""
         return self._service.read_document(KeptExpectations, f"{tenant_path(tenant)}/acl/expectations")
 
-    def keep_expectations(self, tenant: str, text: str, *, etag: str | None = None) -> KeptExpectations:
+    def keep(self, tenant: str, text: str, *, etag: str | None = None) -> KeptExpectations:
         """Hold each change of the list to this from now on.
 
         Raises BadInput with the line, TooLarge, Stale.
@@ -103,40 +99,29 @@ class DraftCalls:
         path = f"{tenant_path(tenant)}/acl/expectations"
         return document_of(KeptExpectations, self._service.write("PUT", path, body={"text": text}, etag=etag))
 
-    def delete_expectations(self, tenant: str, *, etag: str | None = None) -> None:
+    def delete(self, tenant: str, *, etag: str | None = None) -> None:
         """Expect nothing of the list any more. Raises Stale."""
         self._service.write("DELETE", f"{tenant_path(tenant)}/acl/expectations", etag=etag)
 
-    def test_acl(
-        self, tenant: str, acl: Acl | None = None, expectations: str | None = None, *, name: str = "expectations"
-    ) -> JudgedList:
-        """Check a list against expectations; by default the current list and kept expectations.
 
-        Raises BadInput.
-        """
-        body: dict[str, Any] = {"name": name}
-        if acl is not None:
-            body["acl"] = acl_to_json(acl)
-        if expectations is not None:
-            body["expectations"] = expectations
-        path = f"{tenant_path(tenant)}/acl/test"
-        return document_of(JudgedList, self._service.ask("POST", path, body=body, held_s=_LOOKED_AT_S))
+class DraftCalls(Calls):
+    """Drafts of tenants' lists that others may read."""
 
-    def drafts(self, tenant: str) -> Iterator[SharedDraft]:
+    def read_all(self, tenant: str) -> Iterator[SharedDraft]:
         """The drafts that are shared, newest first."""
         return self._service.documents(SharedDraft, f"{tenant_path(tenant)}/acl/drafts")
 
-    def share_draft(self, tenant: str, acl: Acl, *, base: int, message: str = "", days: int = 7) -> SharedDraft:
+    def share(self, tenant: str, acl: Acl, *, base: int, message: str = "", days: int = 7) -> SharedDraft:
         """Share a draft with the tenant's members. Raises BadPolicy, TooLarge."""
         body = {"acl": acl_to_json(acl), "base_version": base, "message": message, "days": days}
         return document_of(SharedDraft, self._service.write("POST", f"{tenant_path(tenant)}/acl/drafts", body=body))
 
-    def draft(self, tenant: str, draft: str) -> tuple[SharedDraft, Acl]:
+    def read(self, tenant: str, draft: str) -> tuple[SharedDraft, Acl]:
         """A shared draft with its list. Raises NotFound, also for one whose time is over."""
         path = f"{tenant_path(tenant)}/acl/drafts/{draft}"
         found = self._service.read_document(SharedDraft, path)
         return found, acl_from_json(json_of(self._service.ask("GET", f"{path}/acl")))
 
-    def delete_draft(self, tenant: str, draft: str) -> None:
+    def delete(self, tenant: str, draft: str) -> None:
         """Share a draft no more. Raises NotFound."""
         self._service.write("DELETE", f"{tenant_path(tenant)}/acl/drafts/{draft}")

@@ -1,14 +1,15 @@
-"""Calls of the client about how traffic is spread over firewalls; `client.py` has all others."""
+"""Calls of the client about how traffic is spread over firewalls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
+from orchestrator.client.calls import Calls
 from orchestrator.client.paths import domain_path, enforcer_path
 from orchestrator.client.points import Held
 from orchestrator.client.records import Json
-from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
+from orchestrator.client.transport import ANY_VERSION, generation_of
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, Received, decode, frames
 
 
@@ -74,16 +75,14 @@ class SpreadSeen:
         return cls(body["generation"], body["enforced"], *flags, firewalls, body["trouble"])
 
 
-class SpreadCalls:
+class SpreadCalls(Calls):
     """Spreading switches of domains."""
 
-    _service: Transport
-
-    def spread(self, domain: str) -> SpreadSeen:
+    def read(self, domain: str) -> SpreadSeen:
         """How a domain's traffic is spread over its firewalls. Raises NotFound where it is not."""
         return SpreadSeen.of(self._service.read(f"{domain_path(domain)}/spread"))
 
-    def set_spread(
+    def configure(
         self,
         domain: str,
         firewalls: Iterable[Carrier],
@@ -97,9 +96,7 @@ class SpreadCalls:
         path = f"{domain_path(domain)}/spread"
         return generation_of(self._service.write("PUT", path, body=body, etag=etag))
 
-    def follow_spread(
-        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
-    ) -> Iterator[Received | None]:
+    def follow(self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0) -> Iterator[Received | None]:
         """Yield the spreading switch's programs as they come; see `Client.follow_program`."""
         query = {
             "wait": lasts_s,
@@ -111,7 +108,7 @@ class SpreadCalls:
             for body in frames(chunks):
                 yield decode(body) if body else None
 
-    def report_spread(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
+    def report(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
         """Report the spreading switch's generation (0: none is known) and its fault."""
         path = f"{enforcer_path(domain, enforcer)}/spread"
         self._service.ask("PUT", path, body={"generation": generation, "trouble": trouble})

@@ -6,25 +6,24 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of
+from orchestrator.client.calls import Calls
+from orchestrator.client.transport import ANY_VERSION, document_of
 from orchestrator.wire.audit import AuditAnchor, AuditAnchors, AuditEntry, AuditPage
 from orchestrator.wire.codec import fill
 from orchestrator.wire.tokens import NewToken, Token
 
 
-class TokenCalls:
+class TokenCalls(Calls):
     """Bearer tokens: the own one, and, for administrators, everybody's."""
 
-    _service: Transport
-
-    def own_token(self) -> Token:
+    def read_own(self) -> Token:
         """Return the token of the caller, as the service knows it.
 
         Raises Unauthenticated.
         """
         return self._service.read_document(Token, "/v1/tokens/mine")
 
-    def create_token(
+    def create(
         self,
         role: str,
         *,
@@ -43,9 +42,7 @@ class TokenCalls:
         made = document_of(NewToken, self._service.write("POST", "/v1/tokens", body=body))
         return fill(Token, made), made.token
 
-    def rotate_token(
-        self, token: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None
-    ) -> tuple[Token, str]:
+    def rotate(self, token: int, *, overlap: dt.timedelta, expires: dt.datetime | None = None) -> tuple[Token, str]:
         """Return a token's successor and its secret, shown only now.
 
         The old one ends after the overlap. Raises NotFound.
@@ -55,11 +52,11 @@ class TokenCalls:
         made = document_of(NewToken, self._service.write("POST", f"/v1/tokens/{token}/rotation", body=body))
         return fill(Token, made), made.token
 
-    def tokens(self) -> tuple[Token, ...]:
+    def read_all(self) -> tuple[Token, ...]:
         """Every token, without secrets."""
         return tuple(self._service.documents(Token, "/v1/tokens"))
 
-    def revoke_token(self, token: int) -> None:
+    def revoke(self, token: int) -> None:
         """Make a token invalid. Raises NotFound."""
         self._service.write("DELETE", f"/v1/tokens/{token}", etag=ANY_VERSION)
 
@@ -67,31 +64,29 @@ class TokenCalls:
 _PAGE = 1000
 
 
-class AuditCalls:
+class AuditCalls(Calls):
     """The audit trail: administrators see all of it, members what is about their tenant."""
 
-    _service: Transport
-
-    def audit(
+    def read_page(
         self, wanted: Mapping[str, str | None], *, marker: int | None = None, limit: int = 100, newest: bool = False
     ) -> AuditPage:
         """Return a page of entries; `wanted` are filters: tenant, who, kind, subject, since, until."""
         query = {"marker": marker, "limit": limit, "newest": newest or None, **wanted}
         return document_of(AuditPage, self._service.ask("GET", "/v1/audit", query=query))
 
-    def audit_entries(self, wanted: Mapping[str, str | None] = MappingProxyType({})) -> Iterator[AuditEntry]:
+    def read_entries(self, wanted: Mapping[str, str | None] = MappingProxyType({})) -> Iterator[AuditEntry]:
         """Yield all entries that are wanted, oldest first."""
         marker: int | None = 0
         while marker is not None:
-            page = self.audit(wanted, marker=marker, limit=_PAGE)
+            page = self.read_page(wanted, marker=marker, limit=_PAGE)
             yield from page.items
             marker = page.next
 
-    def audit_entry(self, entry: int) -> AuditEntry:
+    def read_entry(self, entry: int) -> AuditEntry:
         """Return one entry. Raises NotFound."""
         return self._service.read_document(AuditEntry, f"/v1/audit/{entry}")
 
-    def audit_anchors(self) -> Iterator[AuditAnchor]:
+    def read_anchors(self) -> Iterator[AuditAnchor]:
         """Yield all anchors that the database has."""
         after: str | None = None
         while True:

@@ -67,7 +67,7 @@ _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
 class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
-    """The agent's calls of the service; `orchestrator.client.Client` implements them."""
+    """The agent's calls of the service; a client's `points` implement them."""
 
     def follow_program(
         self,
@@ -82,7 +82,7 @@ class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
         """Yield newer programs or deltas as they come."""
         ...
 
-    def new_epoch(self, domain: str, enforcer: int) -> int:
+    def begin_epoch(self, domain: str, enforcer: int) -> int:
         """A higher epoch than any in the domain."""
         ...
 
@@ -270,7 +270,7 @@ class Agent:
             if self._leads:
                 return
             known = self._credentials
-            self._credentials = replace(known, epoch=self._service.new_epoch(known.domain, known.enforcer))
+            self._credentials = replace(known, epoch=self._service.begin_epoch(known.domain, known.enforcer))
             self._leads = True
         try:
             self._state.change_credentials(known, epoch=self._credentials.epoch)
@@ -380,7 +380,7 @@ def run_agent(settings: AgentSettings) -> None:
     admission = obtain_admission(membership, settings.kind, state, stopping)
     if admission is None:
         return
-    agent = Agent(settings, state, admission.credentials, admission.service)
+    agent = Agent(settings, state, admission.credentials, admission.service.points)
     interpreter.prepare_interpreter()
     with admission.explaining():
         agent.start()

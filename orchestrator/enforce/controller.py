@@ -28,13 +28,13 @@ from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
 from orchestrator.enforce.fleet import Fleet
 from orchestrator.enforce.impostors import LOOK_S, Impostors, ImpostorSink
-from orchestrator.enforce.pathswitches import EdgeService, SpreadService
 from orchestrator.enforce.programfiles import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
 from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.stopsignal import AskedToEnd
+from orchestrator.enforce.switchservice import EdgeService, HostService, SpreadService
 from orchestrator.enforce.watch import ProgramSource, Watch
 from orchestrator.errors import Missing, TryAgain
 from orchestrator.largepages import keep_gathered
@@ -49,13 +49,13 @@ REFUSE_EVERY_S = 2.0
 
 
 class Service(ProgramSource, ReportSink, CountSink, SightingSink, ImpostorSink, Protocol):
-    """The controller's calls of the service; `orchestrator.client.Client` implements them."""
+    """The controller's calls of the service; `switchservice.py` has those that implement them."""
 
-    def new_epoch(self, domain: str, enforcer: int) -> int:
+    def begin_epoch(self, domain: str, enforcer: int) -> int:
         """A higher epoch than any in the domain."""
         ...
 
-    def hosts(self, domain: str) -> tuple[Host, ...]:
+    def read_hosts(self, domain: str) -> tuple[Host, ...]:
         """The hosts of a domain."""
         ...
 
@@ -182,7 +182,7 @@ class Controller:
             if self._leads:
                 return
             known = self._credentials
-            epoch = self._service.new_epoch(known.domain, known.enforcer)
+            epoch = self._service.begin_epoch(known.domain, known.enforcer)
             self._credentials = replace(known, epoch=epoch)
             self._fleet.lead(epoch)
             self._leads = True
@@ -198,7 +198,7 @@ class Controller:
         self._keeping.poke()
 
     def _read_hosts(self) -> None:
-        hosts = self._service.hosts(self._credentials.domain)
+        hosts = self._service.read_hosts(self._credentials.domain)
         self._fleet.set_hosts(hosts)
         if hosts != self._state.hosts():
             self._state.keep_hosts(hosts)
@@ -244,7 +244,7 @@ def _service_of_controller(settings: ControllerSettings, service: Client) -> Ser
     """The service as a controller of these switches asks it."""
     if settings.spreads is not None:
         return SpreadService(service, settings.spreads)
-    return EdgeService(service) if settings.edges else service
+    return EdgeService(service) if settings.edges else HostService(service)
 
 
 def _refuse(controller: Controller, state: StateDir, service: Client, domain: str) -> None:
@@ -253,7 +253,7 @@ def _refuse(controller: Controller, state: StateDir, service: Client, domain: st
     The disk's list holds until the service has given it.
     """
     controller.refuse(state.refused_serials())
-    refused = service.revoked_switches(domain)
+    refused = service.certificates.read_revoked_switches(domain)
     if refused != state.refused_serials():
         state.keep_refused(refused)
     controller.refuse(refused)

@@ -20,6 +20,7 @@ from typing import Protocol
 import structlog
 
 from orchestrator.client import Client
+from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.identity import ENROL_AGAIN, LAID_DOWN_AFTER_S, Identity, Renewal, TokenRenewal
@@ -57,7 +58,7 @@ class Membership:
 
 
 class Office(Protocol):
-    """Where to enrol: the service's client."""
+    """Where to enrol: a client's `enrolment`."""
 
     def enrol(
         self, token: str, *, name: str, kind: str, csr: str | None = None, instance: str | None = None
@@ -65,7 +66,7 @@ class Office(Protocol):
         """Use up an enrolment token."""
         ...
 
-    def authority(self) -> str:
+    def read_authority(self) -> str:
         """The certificate of the service's authority. Raises NotFound where it has none."""
         ...
 
@@ -174,14 +175,23 @@ class Admission:
         """
         overlap_s, look_s = self.membership.certificate_overlap_s, self.membership.certificate_look_s
         if self.trust is None:
-            fresh = TokenRenewal(self.identity.state, self.credentials, self.service, laid_down_after_s=overlap_s)
+            fresh = TokenRenewal(
+                self.identity.state, self.credentials, self.service.points, laid_down_after_s=overlap_s
+            )
             return Chore("token", fresh.look, look_s)
 
         def connect_anew() -> None:
             self.connect_anew()
             also_show()
 
-        renewal = Renewal(self.identity, self.credentials, self.service, connect_anew, laid_down_after_s=overlap_s)
+        renewal = Renewal(
+            self.identity,
+            self.credentials,
+            self.service.points,
+            self.service.enrolment.read_authority,
+            connect_anew,
+            laid_down_after_s=overlap_s,
+        )
         return Chore("certificate", renewal.look, look_s)
 
 
@@ -191,8 +201,8 @@ def obtain_admission(membership: Membership, kind: str, state: StateDir, stoppin
     None when told to stop. Raises as `obtain_credentials`.
     """
 
-    def connect_service(url: str, trust: ssl.SSLContext | None) -> Client:
-        return Client(url, trust=trust, plain_http=membership.plain_http)
+    def connect_service(url: str, trust: ssl.SSLContext | None) -> EnrolmentCalls:
+        return Client(url, trust=trust, plain_http=membership.plain_http).enrolment
 
     credentials = obtain_credentials(membership, kind, state, connect_service, stopping)
     if credentials is None:
@@ -272,7 +282,7 @@ class _Applicant:
     def _has_authority(self, believed: ssl.SSLContext) -> bool:
         office = self.connect(self.membership.url, believed)
         try:
-            office.authority()
+            office.read_authority()
         except NotFound:
             return False
         finally:

@@ -165,7 +165,7 @@ def _parse_authorities(pem: str) -> list[x509.Certificate]:
 
 
 class Registry(Protocol):
-    """Renews certificates: the service's client."""
+    """Renews certificates: a client's `points`."""
 
     def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
         """A further certificate."""
@@ -175,15 +175,12 @@ class Registry(Protocol):
         """Make all others invalid."""
         ...
 
-    def authority(self) -> str:
-        """The authorities (PEM) that the service believes, the one that signs first."""
-        ...
-
 
 class Renewal:
     """Keeps the certificate of an enforcement point fresh: `look` now and then (`Chore`).
 
-    `connect_anew` is called when certificate or authorities changed: it makes new connections by what is on the disk.
+    `read_authority` tells which authorities (PEM) the service believes, the one that signs first. `connect_anew` is
+    called when certificate or authorities changed: it makes new connections by what is on the disk.
     """
 
     def __init__(
@@ -191,6 +188,7 @@ class Renewal:
         identity: Identity,
         credentials: Credentials,
         registry: Registry,
+        read_authority: Callable[[], str],
         connect_anew: Callable[[], None],
         *,
         laid_down_after_s: float = LAID_DOWN_AFTER_S,
@@ -199,6 +197,7 @@ class Renewal:
         self._identity = identity
         self._credentials = credentials
         self._registry = registry
+        self._read_authority = read_authority
         self._connect_anew = connect_anew
         self._laid_down_after_s = laid_down_after_s
         self._now = now
@@ -229,7 +228,7 @@ class Renewal:
 
     def _ask(self) -> None:
         """Learn which authorities the service believes."""
-        said = self._registry.authority()
+        said = self._read_authority()
         if self._identity.learn(said):
             self._is_connected = False
             log.info("authority.learned", certificates=said.count("BEGIN CERTIFICATE"))
@@ -252,13 +251,13 @@ class Renewal:
 
 
 class TokenRegistry(Protocol):
-    """Renews tokens: the service's client."""
+    """Renews tokens: a client's `points`."""
 
-    def own_point_token(self, domain: str, enforcer: int) -> PointToken:
+    def read_token(self, domain: str, enforcer: int) -> PointToken:
         """How long our token lasts, and whether it is due."""
         ...
 
-    def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:
+    def renew_token(self, domain: str, enforcer: int) -> RenewedToken:
         """A further token."""
         ...
 
@@ -310,7 +309,7 @@ class TokenRenewal:
             raise Unauthenticated(f"{error.reason}; {ENROL_AGAIN}") from None
 
     def _look_at_token(self, domain: str, enforcer: int) -> None:
-        held = self._registry.own_point_token(domain, enforcer)
+        held = self._registry.read_token(domain, enforcer)
         if held.due:
             self._renew(domain, enforcer)
         elif held.expires != self._state.token_ends():
@@ -318,7 +317,7 @@ class TokenRenewal:
 
     def _renew(self, domain: str, enforcer: int) -> None:
         self._state.check()  # a token that cannot be kept would be lost with this process
-        got = self._registry.renew_point_token(domain, enforcer)
+        got = self._registry.renew_token(domain, enforcer)
         self._state.keep_token_ends(got.expires)
         self._state.change_credentials(self._credentials, token=got.token)
         self._registry.show_token(got.token)

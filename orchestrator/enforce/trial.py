@@ -23,7 +23,7 @@ import structlog
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from orchestrator.client.fleet import Trial
+from orchestrator.client.points import Trial
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import Missing
 from orchestrator.policy.model import Packet
@@ -53,7 +53,7 @@ _FIRST_PAUSE_S, _SLOWER = 0.15, 1.25
 class TrialOffice(Protocol):
     """Asks for trials: the service's client."""
 
-    def trial(self, domain: str, enforcer: int) -> Trial | None:
+    def read_trial(self, domain: str, enforcer: int) -> Trial | None:
         """Return the trial to run now, or None."""
         ...
 
@@ -91,7 +91,7 @@ class Trier:
         held = self._held()
         if held is None or self._ticks() < self._ask_at:
             return
-        asked = self._office.trial(*self._of)
+        asked = self._office.read_trial(*self._of)
         if asked is None:
             self._ask_at = self._ticks() + self._pause_s
             self._pause_s = min(self._pause_s * _SLOWER, _ASK_AGAIN_S)

@@ -38,7 +38,7 @@ from orchestrator.wire.enrolment import Certificate
 
 
 class Office(Stranger, Protocol):
-    """Where switches' certificates are given out: the service's client."""
+    """Where switches' certificates are given out: a client's `enrolment`."""
 
     def enrol_switch(self, token: str, *, name: str, csr: str) -> Certificate:
         """A certificate for a one-time token."""

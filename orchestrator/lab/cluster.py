@@ -167,7 +167,7 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
     lab.ovs.appctl("vlog/disable-rate-limit", "bfd")
     generation = spread(client, lab, members)
     wait_until(
-        lambda: client.spread(lab.spec.domain).enforced >= generation,
+        lambda: client.spread.read(lab.spec.domain).enforced >= generation,
         "the switch does not spread over them",
         every_s=0.1,
     )
@@ -178,7 +178,7 @@ def start(lab: Lab, client: Client, size: int) -> list[Firewall]:
 def spread(client: Client, lab: Lab, members: list[Firewall]) -> int:
     """Spread the lab's traffic over these firewalls; the spread's generation."""
     carriers = [each.carrier for each in members]
-    return client.set_spread(lab.spec.domain, carriers, stateful=True, synchronised=True)
+    return client.spread.configure(lab.spec.domain, carriers, stateful=True, synchronised=True)
 
 
 def members_of(lab: Lab) -> list[Firewall]:

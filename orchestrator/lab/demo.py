@@ -52,7 +52,7 @@ _QUIET_S = COUNT_EVERY_S + 2.0
 def gather(lab: Lab, plane: ControlPlane, policy: Policy, act: Callable[[Lab, Policy], tuple[Trial, ...]]) -> Ways:
     """Choose heavy hitters, try everything again with them, and read where packets went. Raises Unreachable."""
     with plane.client() as client:
-        round_ = client.choose_heavy_hitters(POP)
+        round_ = client.pops.choose_heavy_hitters(POP)
         plane.wait_enforced(client, round_["generation"])
         again = act(lab, policy)
         with Wire(lab) as wire:
@@ -80,10 +80,10 @@ def settled_traffic(client: Client) -> Json:
     """Where packets went, once the switches' counters have come in."""
     changed = time.monotonic()
     until = changed + _PATIENCE_S
-    seen = client.pop_traffic(POP)
+    seen = client.pops.read_traffic(POP)
     while time.monotonic() < min(changed + _QUIET_S, until):
         time.sleep(_PAUSE_S)
-        now = client.pop_traffic(POP)
+        now = client.pops.read_traffic(POP)
         if now != seen:
             seen, changed = now, time.monotonic()
     return seen

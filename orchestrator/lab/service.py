@@ -145,20 +145,20 @@ class ControlPlane:
         self.start_service()
         progress("controller")
         with self.client() as client:
-            client.create_domain(self._lab.spec.domain, return_traffic=returns)
-            self.start_controller(client.invite_enforcer(self._lab.spec.domain))
+            client.domains.create(self._lab.spec.domain, return_traffic=returns)
+            self.start_controller(client.enrolment.invite(self._lab.spec.domain))
             progress("tenants and their access lists")
             generation = self._onboard(client, acls)
             self._secure_switches(client)
             if self._lab.spec.spread:
                 progress("controller of the spreading switch")
-                self.start_spreader(client.invite_enforcer(self._lab.spec.domain))
+                self.start_spreader(client.enrolment.invite(self._lab.spec.domain))
             if self._lab.spec.servers:
                 progress("controller of the edge switch")
-                self.start_edge_controller(client.invite_enforcer(self._lab.spec.domain))
+                self.start_edge_controller(client.enrolment.invite(self._lab.spec.domain))
             for firewall in self._lab.spec.filters:
                 progress(f"agent of {firewall.name}")
-                self.start_agent(firewall, client.invite_enforcer(self._lab.spec.domain))
+                self.start_agent(firewall, client.enrolment.invite(self._lab.spec.domain))
             progress("waiting until it is enforced")
             self.wait_enforced(client, generation)
         self._lab.wait_for_routes()
@@ -281,7 +281,7 @@ class ControlPlane:
 
     def wait_enforced(self, client: Client, generation: int, patience_s: float = _PATIENCE_S) -> Enforced:
         """Wait until every host holds a generation. Raises Unreachable, naming who lags and why."""
-        enforced = client.wait_enforced(self._lab.spec.domain, generation, timeout_s=patience_s)
+        enforced = client.domains.wait_until_enforced(self._lab.spec.domain, generation, timeout_s=patience_s)
         if not enforced.done:
             laggards = ", ".join(
                 f"{each.host} ({f'{each.state} at {each.generation}' if each.state else 'never reported'})"
@@ -298,17 +298,17 @@ class ControlPlane:
         spec = self._lab.spec
         generation = 0
         for host in spec.hosts:
-            generation = client.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
+            generation = client.domains.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
         for firewall in spec.filters:
-            generation = client.add_firewall(spec.domain, firewall.name, firewall.plane.value)
+            generation = client.firewalls.add(spec.domain, firewall.name, firewall.plane.value)
         if spec.servers:
             generation = self._onboard_pop(client)  # before tenants, so that none has to move
         for tenant in spec.tenants:
-            client.create_tenant(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
+            client.tenants.create(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
         for endpoint in spec.endpoints:
-            generation = client.put_endpoint(spec.domain, endpoint_of(endpoint)).generation
+            generation = client.domains.put_endpoint(spec.domain, endpoint_of(endpoint)).generation
         for tenant_id, acl in acls.items():
-            generation = client.put_acl(tenant_id, acl).generation
+            generation = client.acls.put(tenant_id, acl).generation
         return generation
 
     def _secure_switches(self, client: Client) -> None:
@@ -323,7 +323,9 @@ class ControlPlane:
         """Give one Open vSwitch a key and the certificate of its switches."""
         key, certificate = (daemon.run_dir / name for name in ("switches.key", "switches.pem"))
         made = new_key()
-        issued = client.issue_switch(self._lab.spec.domain, first, request_of(made, first), also=others)
+        issued = client.certificates.issue_for_switch(
+            self._lab.spec.domain, first, request_of(made, first), also=others
+        )
         write_key(key, made)
         write_file(certificate, issued.certificate.encode(), 0o644)
         daemon.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(self._authority_dir.certificate))
@@ -345,11 +347,11 @@ class ControlPlane:
         Heavy hitters are chosen on request.
         """
         spec = self._lab.spec
-        client.add_pop(POP, spec.domain, (OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
-        generation = client.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), UPLINK_PORT))
+        client.pops.add(POP, spec.domain, (OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
+        generation = client.pops.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), UPLINK_PORT))
         for server in spec.servers:
             (port, _, mac), _ = server.ports
-            generation = client.add_pop_server(POP, server.name, port, format_mac(mac))
+            generation = client.pops.add_server(POP, server.name, port, format_mac(mac))
         return generation
 
     # -------------------------------------------------------------------------------------------------------- the rest

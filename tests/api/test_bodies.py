@@ -34,9 +34,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with a low limit for bodies."""
     with served(tmp_path_factory.mktemp("small"), body_limit_bytes=SMALL) as running:
         with running.client() as admin:
-            admin.create_domain("pop")
+            admin.domains.create("pop")
             for tenant in TENANTS:
-                admin.create_tenant(tenant, domain="pop")
+                admin.tenants.create(tenant, domain="pop")
         yield running
 
 
@@ -162,9 +162,9 @@ def test_a_known_callers_model_is_read_once_it_is_known(small: Served) -> None:
 
 def test_a_large_body_that_is_refused_is_paid_for(tmp_path: Path) -> None:
     with served(tmp_path) as running, running.client() as admin:
-        admin.create_domain("pop")
+        admin.domains.create("pop")
         for tenant in TENANTS:
-            admin.create_tenant(tenant, domain="pop")
+            admin.tenants.create(tenant, domain="pop")
         blue, red = (running.make_token(Role.MEMBER, tenant) for tenant in TENANTS)
 
         def put(token: str, tenant: str, body: bytes) -> httpx.Response:
@@ -191,7 +191,7 @@ def test_what_is_left_of_a_refused_body_is_not_read(tmp_path: Path, tls: bool) -
     with served(tmp_path, tls=tls) as running:
         body = LIST.ljust(32 << 20)
         with running.client("guessed") as stranger, pytest.raises(Unauthenticated):
-            stranger.put_acl("blue", body)
+            stranger.acls.put("blue", body)
         url = httpx.URL(running.url)
         plain = socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S)
         context = trusting(running) if tls else None

@@ -81,7 +81,7 @@ def refusal(error: AclflowError) -> Answer:
 def test_a_patient_client_sends_again_what_the_service_refused_for_now() -> None:
     service = Refusing(refusal(Busy("a list is written", after_s=0)), refusal(TooOften("too fast", after_s=0)))
     with Client("http://service", connections=service, patience_s=30.0) as client:
-        assert not list(client.tenants())
+        assert not list(client.tenants.read_all())
     assert service.asked == 3
 
 
@@ -98,7 +98,7 @@ def test_a_patient_client_sends_again_what_the_service_refused_for_now() -> None
 def test_other_refusals_reach_a_patient_caller_at_once(refused: Answer) -> None:
     service = Refusing(refused)
     with Client("http://service", connections=service, patience_s=1.0) as client, pytest.raises(AclflowError):
-        list(client.tenants())
+        list(client.tenants.read_all())
     assert service.asked == 1
 
 
@@ -149,31 +149,31 @@ def fake(status: int, body: bytes, content_type: str = "application/json") -> Cl
 )
 def test_what_others_answer_is_an_error_of_ours(status: int, body: bytes, kind: type[AclflowError]) -> None:
     with fake(status, body) as client, pytest.raises(kind) as caught:
-        client.tenant("x")
+        client.tenants.read("x")
     assert type(caught.value) is kind
 
 
 def test_a_program_that_is_none_is_found_out() -> None:
     with fake(200, b"{}") as client, pytest.raises(Unreachable, match="no program"):
-        client.watch_program("pop")
+        client.points.watch_program("pop")
     with fake(200, b"garbage", "application/vnd.aclflow.program") as client, pytest.raises(BadInput):
-        client.watch_program("pop")
+        client.points.watch_program("pop")
 
 
 def test_nobody_there_is_unreachable() -> None:
     with Client("http://127.0.0.1:9", timeout_s=1) as client:
         with pytest.raises(Unreachable, match="does not answer"):
-            client.domain("pop")
+            client.domains.read("pop")
         assert not client.is_ready()
 
 
 @pytest.mark.parametrize("url", ["http://[", "ftp://x", "nonsense", ""])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises((BadInput, Unreachable)), Client(url) as client:
-        client.domain("pop")
+        client.domains.read("pop")
 
 
 def test_names_cannot_leave_their_place_in_the_path(service: Served, admin: Client) -> None:
     for name in ("../domains", "a/b", "%2e%2e", "x?y=1", "x#y"):
         with pytest.raises((BadInput, NotFound)):
-            admin.tenant(name)
+            admin.tenants.read(name)

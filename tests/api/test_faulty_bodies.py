@@ -52,10 +52,10 @@ def test_what_fastapi_reads_is_refused_before_it_tells_of_faults(service: Served
 
 
 def test_enrolments_and_reports_have_limits_of_their_own(service: Served, admin: Client) -> None:
-    admin.create_domain("faulty")
-    token = admin.invite_enforcer("faulty", name="fw", kind="nftables")
+    admin.domains.create("faulty")
+    token = admin.enrolment.invite("faulty", name="fw", kind="nftables")
     with service.client("") as anybody:
-        new = anybody.enrol(token, name="fw", kind="nftables")
+        new = anybody.enrolment.enrol(token, name="fw", kind="nftables")
     most = limits.SMALL_REPORT_BYTES + limits.OF_A_HOST_BYTES
     with service.http(new.token) as http:
         for path, limit in (

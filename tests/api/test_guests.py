@@ -172,7 +172,7 @@ def test_a_connection_in_use_is_not_ended_for_others(quick: Served) -> None:
         for _ in range(200):
             held.enter_context(dialed(quick))
         healthy(quick)
-        quick.client().create_domain("still-there")
+        quick.client().domains.create("still-there")
         assert any("domain.created" in line for line in lines)
 
 
@@ -189,8 +189,8 @@ def test_bodies_of_strangers_give_way_and_those_of_known_callers_do_not(
     with contextlib.ExitStack() as held:
         running = held.enter_context(served(tmp_path))
         with running.client() as admin:
-            admin.create_domain("pop")
-            admin.create_tenant("slow", domain="pop")
+            admin.domains.create("pop")
+            admin.tenants.create("slow", domain="pop")
         known = held.enter_context(dialed(running))
         known.sendall(SLOW_LIST + f"If-Match: *\r\nX-Auth-Token: {running.token}\r\n\r\n".encode())
         assert known.recv(4096).startswith(b"HTTP/1.1 100 "), "its body is read, so its caller is known"

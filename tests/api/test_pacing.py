@@ -42,9 +42,9 @@ class Point:
 
     def __init__(self, service: Served, admin: Client, *hosts: str) -> None:
         name = f"controller{next(_numbers)}"
-        token = admin.invite_enforcer(DOMAIN, name=name, kind="openflow", hosts=hosts)
+        token = admin.enrolment.invite(DOMAIN, name=name, kind="openflow", hosts=hosts)
         with service.client("") as anybody:
-            enrolled = anybody.enrol(token, name=name, kind="openflow")
+            enrolled = anybody.enrolment.enrol(token, name=name, kind="openflow")
         self._service, self.token, self.number = service, enrolled.token, enrolled.enforcer
         self.path = f"/v1/domains/{DOMAIN}/enforcers/{self.number}/report"
 
@@ -60,9 +60,9 @@ class Point:
 
 @pytest.fixture(scope="module", autouse=True)
 def _domain(admin: Client) -> None:
-    admin.create_domain(DOMAIN)
+    admin.domains.create(DOMAIN)
     for number, name in enumerate(("host1", "host2"), 1):
-        admin.add_host(DOMAIN, Host(name, number, "up0"))
+        admin.domains.add_host(DOMAIN, Host(name, number, "up0"))
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_whole_programs_of_a_point_are_paced(point: Point, other: Point, service
             return http.get(f"/v1/domains/{DOMAIN}/{path}", params=query).status_code
 
     with service.client(point.token) as client:
-        program = client.watch_program(DOMAIN)
+        program = client.points.watch_program(DOMAIN)
     assert isinstance(program, Program)
     account = service.service.app.state.services.pace.account(f"whole programs of enforcement point {point.number}")
     left = account.left_s

@@ -39,13 +39,13 @@ def acl(port: int) -> object:
 @pytest.fixture
 def tenant(admin: Client) -> str:
     name = f"au{next(_numbers)}"
-    admin.create_domain(name)
-    admin.create_tenant(name, domain=name, prefixes=[Prefix.parse(f"10.{next(_numbers)}.0.0/16")])
+    admin.domains.create(name)
+    admin.tenants.create(name, domain=name, prefixes=[Prefix.parse(f"10.{next(_numbers)}.0.0/16")])
     return name
 
 
 def of(client: Client, **wanted: str) -> list[AuditEntry]:
-    return [*client.audit_entries(wanted)]
+    return [*client.audit.read_entries(wanted)]
 
 
 def look(service: Served) -> None:
@@ -53,8 +53,8 @@ def look(service: Served) -> None:
 
 
 def verified(client: Client) -> Verified:
-    verifier = Verifier([*client.audit_anchors()])
-    for entry in client.audit_entries():
+    verifier = Verifier([*client.audit.read_anchors()])
+    for entry in client.audit.read_entries():
         verifier.read(entry)
     return verifier.result()
 
@@ -65,10 +65,10 @@ def test_many_writes_of_a_member_erase_nothing_of_an_administrator(
     """6,200 PUTs of a list once pushed `token.created` out of the only record."""
     store = service.service.parts.store
     monkeypatch.setattr(store, "settings", type(store.settings)(events_kept=100))
-    made, _ = admin.create_token("admin", description="a trace")
+    made, _ = admin.tokens.create("admin", description="a trace")
     with service.client(service.make_token(Role.MEMBER, tenant)) as member:
         for port in range(1, 300):
-            member.put_acl(tenant, acl(port))  # type: ignore[arg-type]
+            member.acls.put(tenant, acl(port))  # type: ignore[arg-type]
     with store.read() as unit:
         kept = unit.events.since(0, limit=100_000).events
     assert ("token.created", str(made.id)) in {(event.kind, event.subject) for event in kept}
@@ -79,14 +79,14 @@ def test_many_writes_of_a_member_erase_nothing_of_an_administrator(
 def test_a_write_is_told_with_who_from_where_and_digests(service: Served, admin: Client, tenant: str) -> None:
     token = service.make_token(Role.MEMBER, tenant)
     with service.client(token) as member:
-        member.put_acl(tenant, acl(80))  # type: ignore[arg-type]
-        member.put_acl(tenant, acl(81))  # type: ignore[arg-type]
-        own = member.own_token().id
+        member.acls.put(tenant, acl(80))  # type: ignore[arg-type]
+        member.acls.put(tenant, acl(81))  # type: ignore[arg-type]
+        own = member.tokens.read_own().id
         first, second = of(member, kind="acl.replaced")
     assert (first.who, first.address, first.subject, first.result) == (f"member:{own}", "127.0.0.1", tenant, "done")
     assert (first.before, second.before) == (None, first.after)
     assert second.after not in (None, first.after)
-    assert admin.audit_entry(second.id) == second
+    assert admin.audit.read_entry(second.id) == second
 
 
 def test_what_is_refused_is_counted_by_principal_and_minute(service: Served, admin: Client, tenant: str) -> None:
@@ -131,16 +131,16 @@ def test_no_matter_how_many_addresses_the_trail_grows_little() -> None:
 
 
 def test_tenants_see_what_is_about_them(service: Served, admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, acl(80))  # type: ignore[arg-type]
+    admin.acls.put(tenant, acl(80))  # type: ignore[arg-type]
     (by_admin,) = of(admin, kind="acl.replaced", tenant=tenant)
-    (foreign,) = of(admin, kind="token.created", subject=str(admin.create_token("admin")[0].id))
+    (foreign,) = of(admin, kind="token.created", subject=str(admin.tokens.create("admin")[0].id))
     with service.client(service.make_token(Role.MEMBER, tenant)) as member:
         seen = of(member)
         assert {entry.tenant for entry in seen} == {by_admin.tenant}
         assert [entry.address for entry in seen if entry.id == by_admin.id] == [""]
-        assert member.audit_entry(by_admin.id).address == ""
+        assert member.audit.read_entry(by_admin.id).address == ""
         with pytest.raises(NotFound):
-            member.audit_entry(foreign.id)
+            member.audit.read_entry(foreign.id)
         with pytest.raises(NotFound):
             of(member, tenant="another")
     with service.http(service.make_token(Role.READER, tenant)) as reader:
@@ -152,7 +152,7 @@ def test_tenants_see_what_is_about_them(service: Served, admin: Client, tenant: 
 def test_filters_and_pages(admin: Client, http: httpx.Client, tenant: str) -> None:
     start = dt.datetime.now(dt.UTC)
     for port in range(1, 6):
-        admin.put_acl(tenant, acl(port))  # type: ignore[arg-type]
+        admin.acls.put(tenant, acl(port))  # type: ignore[arg-type]
     wanted = {"subject": tenant, "since": start.isoformat()}
     assert len(of(admin, **wanted)) == 5
     assert of(admin, subject=tenant, until=start.isoformat(), kind="acl.replaced") == []
@@ -187,12 +187,12 @@ def alone(tmp_path: Path) -> Iterator[Served]:
 
 def test_heads_are_anchored_in_a_file(alone: Served, tmp_path: Path) -> None:
     with alone.client() as admin:
-        admin.create_domain("one")
+        admin.domains.create("one")
         look(alone)
         look(alone)  # nothing new: no anchor
-        admin.create_domain("two")
+        admin.domains.create("two")
         look(alone)
-        inside = [*admin.audit_anchors()]
+        inside = [*admin.audit.read_anchors()]
     assert anchors_in(tmp_path / "anchors") == inside
     assert [anchor.number for anchor in inside] == [1, 2]
     assert {anchor.key for anchor in inside} == {(alone.settings.audit_dir / "key.pub").read_text().strip()}
@@ -206,7 +206,7 @@ def test_heads_are_anchored_again_and_again_at_least_each_minute(tmp_path: Path,
     try:
         with alone.client() as admin:
             for number in (1, 2):
-                admin.create_domain(f"d{number}")
+                admin.domains.create(f"d{number}")
                 until(lambda: [each.number for each in anchors_in(file)][-1:] == [number])  # noqa: B023
     finally:
         auditor.stop()
@@ -216,7 +216,7 @@ def test_what_says_that_old_entries_were_taken_out_is_anchored_at_once(tmp_path:
     """Else it would permit nothing until the next look, and the trail would seem to be cut."""
     alone.service.parts.auditor.keep = dt.timedelta(days=-1)  # what is anchored is old at once
     with alone.client() as admin:
-        admin.create_domain("one")
+        admin.domains.create("one")
         look(alone)
         assert [entry.kind for entry in of(admin)] == ["audit.pruned"]
         result = verified(admin)
@@ -233,10 +233,10 @@ def test_a_sink_that_takes_nothing_is_told_of_and_gets_all_later(tmp_path: Path,
     folder.rmdir()
     with alone.client() as admin:
         for name in ("one", "two"):
-            admin.create_domain(name)
+            admin.domains.create(name)
             auditor.look()
         assert auditor.unsent == 2
-        (event,) = [event for event in admin.events(limit=1000).items if event.kind == "audit.unanchored"]
+        (event,) = [event for event in admin.events.read(limit=1000).items if event.kind == "audit.unanchored"]
         assert str(folder) in event.detail["sink"]
         folder.mkdir()
         auditor.look()
@@ -294,7 +294,7 @@ def test_the_trail_is_verified_across_restarts(tmp_path: Path) -> None:
     anchors = tmp_path / "anchors"
     for name in ("one", "two"):
         with served(tmp_path, audit_file=anchors) as running, running.client() as admin:
-            admin.create_domain(name)
+            admin.domains.create(name)
     with served(tmp_path, audit_file=anchors) as running, running.client() as admin:
         look(running)
         result = verified(admin)
@@ -307,9 +307,9 @@ def test_the_trail_is_verified_across_restarts(tmp_path: Path) -> None:
 
 def test_a_tenant_writes_only_so_often(tmp_path: Path) -> None:
     with served(tmp_path, tenant_changes_a_minute=10) as running, running.client() as admin:
-        admin.create_domain("pop")
+        admin.domains.create("pop")
         for place, name in enumerate(("blue", "red")):
-            admin.create_tenant(name, domain="pop", prefixes=[Prefix.parse(f"10.{place}.0.0/16")])
+            admin.tenants.create(name, domain="pop", prefixes=[Prefix.parse(f"10.{place}.0.0/16")])
         tokens = [running.make_token(Role.MEMBER, "blue") for _ in range(2)]
         answers = []
         for place in range(14):
@@ -320,9 +320,9 @@ def test_a_tenant_writes_only_so_often(tmp_path: Path) -> None:
         assert 2 <= len(refused) <= 4
         assert 1 <= int(refused[-1].headers["Retry-After"]) <= 12
         with running.client(tokens[0]) as member, pytest.raises(TooOften):
-            member.put_acl("blue", acl(80))  # type: ignore[arg-type]
+            member.acls.put("blue", acl(80))  # type: ignore[arg-type]
         with running.client(running.make_token(Role.MEMBER, "red")) as other:
-            other.put_acl("red", acl(80))  # type: ignore[arg-type]
+            other.acls.put("red", acl(80))  # type: ignore[arg-type]
 
 
 def test_the_key_is_the_services_alone(tmp_path: Path) -> None:
@@ -344,13 +344,13 @@ def test_of_two_services_with_one_folder_one_makes_the_key(tmp_path: Path) -> No
 
 
 def test_what_a_list_and_its_history_take_up_is_shown_and_bounded(admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, acl(80))  # type: ignore[arg-type]
-    used = admin.quota(tenant).used.stored_bytes
+    admin.acls.put(tenant, acl(80))  # type: ignore[arg-type]
+    used = admin.tenants.read_quota(tenant).used.stored_bytes
     assert used is not None
     assert used > 0
-    admin.set_quota(tenant, Limits(rules=None, flows=None, stored_bytes=used, versions=5))
+    admin.tenants.set_quota(tenant, Limits(rules=None, flows=None, stored_bytes=used, versions=5))
     long = acl_from_json({"rules": [{"id": f"r{number}", "action": "permit"} for number in range(10)]})
     with pytest.raises(TooLarge, match="the quota is"):
-        admin.put_acl(tenant, long)
-    limits = admin.quota(tenant)
+        admin.acls.put(tenant, long)
+    limits = admin.tenants.read_quota(tenant)
     assert (limits.stored_bytes, limits.versions, limits.used.stored_bytes) == (used, 5, used)

@@ -18,15 +18,15 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module", autouse=True)
 def _domain(admin: Client) -> None:
-    admin.create_domain("pop")
+    admin.domains.create("pop")
 
 
 @pytest.fixture
 def tenant(admin: Client) -> str:
     """A tenant with a /16 of its own, and a list of one rule."""
     name = f"t{next(_numbers)}"
-    admin.create_tenant(name, domain="pop", prefixes=[Prefix.parse(f"10.{name[1:]}.0.0/16")])
-    admin.put_acl(name, rules("web"))
+    admin.tenants.create(name, domain="pop", prefixes=[Prefix.parse(f"10.{name[1:]}.0.0/16")])
+    admin.acls.put(name, rules("web"))
     return name
 
 
@@ -35,37 +35,37 @@ def rules(*names: str) -> Acl:
 
 
 def ids(admin: Client, tenant: str) -> list[str]:
-    return [rule.id for rule in admin.acl(tenant).acl.rules]
+    return [rule.id for rule in admin.acls.read(tenant).acl.rules]
 
 
 def test_a_change_waits_to_be_confirmed(admin: Client, tenant: str) -> None:
-    written = admin.put_acl(tenant, rules("other"), confirm_s=60)
-    waiting = admin.tenant(tenant).unconfirmed
+    written = admin.acls.put(tenant, rules("other"), confirm_s=60)
+    waiting = admin.tenants.read(tenant).unconfirmed
     assert waiting is not None
     assert (waiting.version, waiting.back_to) == (written.version, written.version - 1)
     with pytest.raises(Conflict, match="waits until"):
-        admin.put_acl(tenant, rules())
-    assert admin.confirm_acl(tenant).version == written.version
-    assert admin.tenant(tenant).unconfirmed is None
+        admin.acls.put(tenant, rules())
+    assert admin.acls.confirm(tenant).version == written.version
+    assert admin.tenants.read(tenant).unconfirmed is None
     assert ids(admin, tenant) == ["other"]
 
 
 def test_a_change_is_taken_back_at_once(admin: Client, tenant: str) -> None:
-    written = admin.put_acl(tenant, rules(), confirm_s=60)
-    back = admin.revert_acl(tenant)
+    written = admin.acls.put(tenant, rules(), confirm_s=60)
+    back = admin.acls.revert(tenant)
     assert (back.version, ids(admin, tenant)) == (written.version + 1, ["web"])
     with pytest.raises(Conflict, match="no change"):
-        admin.revert_acl(tenant)
+        admin.acls.revert(tenant)
 
 
 def test_a_change_that_changes_nothing_waits_for_nobody(admin: Client, tenant: str) -> None:
-    assert not admin.put_acl(tenant, rules("web"), confirm_s=60).changed
-    assert admin.tenant(tenant).unconfirmed is None
+    assert not admin.acls.put(tenant, rules("web"), confirm_s=60).changed
+    assert admin.tenants.read(tenant).unconfirmed is None
 
 
 @pytest.mark.parametrize("verb", ["confirm", "revert"])
 def test_settling_is_done_once_for_a_key(admin: Client, service: Served, tenant: str, verb: str) -> None:
-    admin.put_acl(tenant, rules("other"), confirm_s=60)
+    admin.acls.put(tenant, rules("other"), confirm_s=60)
     with service.http() as http:
         path, key = f"/v1/tenants/{tenant}/acl/{verb}", {"Idempotency-Key": f"{tenant}-{verb}"}
         first, again = (http.post(path, headers=key) for _ in range(2))

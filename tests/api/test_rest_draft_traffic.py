@@ -125,9 +125,9 @@ def test_a_draft_that_cannot_be_is_refused() -> None:
 def tenant(service: Served, admin: Client) -> str:
     """A tenant with a list and records of an hour and of two days ago."""
     name, domain = "traffic", "traffic-pop"
-    admin.create_domain(domain)
-    admin.create_tenant(name, domain=domain, prefixes=[OWN])
-    admin.put_acl(name, rules(WEB))
+    admin.domains.create(domain)
+    admin.tenants.create(name, domain=domain, prefixes=[OWN])
+    admin.acls.put(name, rules(WEB))
     now = dt.datetime.now(dt.UTC)
     records = [
         LoggedPacket(now - dt.timedelta(hours=hours), name, "web", Action.PERMIT, Direction.INGRESS, "host1", each, 60)
@@ -138,28 +138,28 @@ def tenant(service: Served, admin: Client) -> str:
 
 
 def test_yesterdays_traffic_over_http(admin: Client, tenant: str) -> None:
-    found = admin.draft_traffic(tenant, rules(NO_LAB, WEB))
+    found = admin.acls.check_traffic(tenant, rules(NO_LAB, WEB))
     assert (found.packets, found.newly_denied) == (1, 1)
     (change,) = found.changes
     assert (change.rule_before, change.rule, change.becomes) == ("web", "no-lab", "deny")
     assert [each.peer for each in change.peers] == ["192.0.2.2"]
-    assert admin.draft_traffic(tenant, rules(NO_LAB, WEB), hours=72).newly_denied == 2
-    assert admin.acl(tenant).acl == rules(WEB), "nothing was changed"
+    assert admin.acls.check_traffic(tenant, rules(NO_LAB, WEB), hours=72).newly_denied == 2
+    assert admin.acls.read(tenant).acl == rules(WEB), "nothing was changed"
     with pytest.raises(BadInput):
-        admin.draft_traffic(tenant, rules(WEB), hours=0)
+        admin.acls.check_traffic(tenant, rules(WEB), hours=0)
     with pytest.raises(BadPolicy):
-        admin.draft_traffic(tenant, rules({"id": "x", "action": "permit", "destination": "192.0.2.1"}))
+        admin.acls.check_traffic(tenant, rules({"id": "x", "action": "permit", "destination": "192.0.2.1"}))
     with pytest.raises(NotFound):
-        admin.draft_traffic("nobody", rules(WEB))
+        admin.acls.check_traffic("nobody", rules(WEB))
 
 
 def test_no_other_tenant_sees_it(admin: Client, service: Served, tenant: str) -> None:
     other = f"{tenant}-other"
-    admin.create_tenant(other, domain="traffic-pop", prefixes=[Prefix.parse("10.201.0.0/24")])
-    assert admin.draft_traffic(other, rules(NO_LAB)).packets == 0
-    _, token = admin.create_token("reader", tenant=other)
+    admin.tenants.create(other, domain="traffic-pop", prefixes=[Prefix.parse("10.201.0.0/24")])
+    assert admin.acls.check_traffic(other, rules(NO_LAB)).packets == 0
+    _, token = admin.tokens.create("reader", tenant=other)
     with service.client(token) as theirs, pytest.raises((Forbidden, NotFound)):
-        theirs.draft_traffic(tenant, rules(NO_LAB))
+        theirs.acls.check_traffic(tenant, rules(NO_LAB))
 
 
 def test_review_shows_it(admin: Client, service: Served, tenant: str, tmp_path: Path) -> None:
@@ -205,14 +205,14 @@ def test_headers_are_encrypted_in_the_database_and_asked_under_their_key(tmp_pat
         path.write_text(key)
     spied = packet("192.0.2.77", "10.200.0.1", 80)
     with served(tmp_path, packet_log_key=first) as service, service.client() as admin:
-        admin.create_domain("pop")
-        admin.create_tenant("shop", domain="pop", prefixes=[OWN])
-        admin.put_acl("shop", rules(WEB))
+        admin.domains.create("pop")
+        admin.tenants.create("shop", domain="pop", prefixes=[OWN])
+        admin.acls.put("shop", rules(WEB))
         record = LoggedPacket(
             dt.datetime.now(dt.UTC), "shop", "web", Action.PERMIT, Direction.INGRESS, "host1", spied, 60
         )
         service.service.parts.control.write(lambda unit: unit.packet_log.append("pop", [record]))
-        found = admin.draft_traffic("shop", rules(NO_LAB, WEB))
+        found = admin.acls.check_traffic("shop", rules(NO_LAB, WEB))
         assert [peer.peer for change in found.changes for peer in change.peers] == ["192.0.2.77"]
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("aclflow.db*"))
     assert b"sealed:" in kept
@@ -220,5 +220,5 @@ def test_headers_are_encrypted_in_the_database_and_asked_under_their_key(tmp_pat
     for key, reason in ((second, "under another key"), (None, "a key that this service does not have")):
         with served(tmp_path, packet_log_key=key) as service, service.client() as admin:
             with pytest.raises(AclflowError, match=reason):
-                admin.draft_traffic("shop", rules(NO_LAB, WEB))
-            assert admin.acl("shop").acl == rules(WEB)
+                admin.acls.check_traffic("shop", rules(NO_LAB, WEB))
+            assert admin.acls.read("shop").acl == rules(WEB)

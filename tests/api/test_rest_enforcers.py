@@ -40,19 +40,19 @@ class Site:
 
     def report(self, generation: int, *hosts: str, state: str = "enforced", **more: object) -> None:
         points = [PointReport(host, generation, bytes(16), state) for host in hosts]
-        self.enforcer.report(self.domain, self.id, points=points, **more)  # type: ignore[arg-type]
+        self.enforcer.points.report(self.domain, self.id, points=points, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def site(service: Served, admin: Client) -> Iterator[Site]:
     number = next(_numbers)
     domain, tenant = f"pop{number}", f"t{number}"
-    admin.create_domain(domain)
-    admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    admin.domains.create(domain)
+    admin.tenants.create(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
     for index in (1, 2):
-        admin.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
+        admin.domains.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
     with service.client("") as anybody:
-        enrolment = anybody.enrol(admin.invite_enforcer(domain), name="controller-1", kind="openflow")
+        enrolment = anybody.enrolment.enrol(admin.enrolment.invite(domain), name="controller-1", kind="openflow")
     assert (enrolment.domain, enrolment.epoch > 0) == (domain, True)
     with service.client(enrolment.token) as enforcer:
         yield Site(domain, tenant, enforcer, enrolment.enforcer)
@@ -63,7 +63,7 @@ def ports(*numbers: int) -> list[dict[str, object]]:
 
 
 def put_ports(admin: Client, site: Site, *numbers: int) -> int:
-    return admin.put_acl(site.tenant, acl_from_json({"rules": ports(*numbers)})).generation
+    return admin.acls.put(site.tenant, acl_from_json({"rules": ports(*numbers)})).generation
 
 
 def held_of(program: Program) -> Held:
@@ -71,7 +71,7 @@ def held_of(program: Program) -> Held:
 
 
 def whole(site: Site) -> Program:
-    program = site.enforcer.watch_program(site.domain)
+    program = site.enforcer.points.watch_program(site.domain)
     assert isinstance(program, Program)
     return program
 
@@ -80,55 +80,55 @@ def whole(site: Site) -> Program:
 
 
 def test_an_enrolment_token_works_once(service: Served, admin: Client, site: Site) -> None:
-    token = admin.invite_enforcer(site.domain)
+    token = admin.enrolment.invite(site.domain)
     with service.client("") as anybody:
-        first = anybody.enrol(token, name="second", kind="openflow")
+        first = anybody.enrolment.enrol(token, name="second", kind="openflow")
         with pytest.raises(Unauthenticated, match="used up"):
-            anybody.enrol(token, name="third", kind="openflow")
+            anybody.enrolment.enrol(token, name="third", kind="openflow")
         with pytest.raises(Unauthenticated):
-            anybody.enrol("aclflow_nonsense", name="third", kind="openflow")
-    assert [each.name for each in admin.enforcers(site.domain)] == ["controller-1", "second"]
-    assert first.epoch > next(each.epoch for each in admin.enforcers(site.domain) if each.id == site.id)
+            anybody.enrolment.enrol("aclflow_nonsense", name="third", kind="openflow")
+    assert [each.name for each in admin.points.read_all(site.domain)] == ["controller-1", "second"]
+    assert first.epoch > next(each.epoch for each in admin.points.read_all(site.domain) if each.id == site.id)
 
 
 def test_an_enrolment_token_expires(service: Served, admin: Client, site: Site) -> None:
-    token = admin.invite_enforcer(site.domain, lasts_s=60)
+    token = admin.enrolment.invite(site.domain, lasts_s=60)
     service.clock.ahead += dt.timedelta(seconds=61)
     with service.client("") as anybody, pytest.raises(Unauthenticated):
-        anybody.enrol(token, name="late", kind="openflow")
+        anybody.enrolment.enrol(token, name="late", kind="openflow")
 
 
 def test_enrolling_again_replaces_the_old_one(service: Served, admin: Client, site: Site) -> None:
     with service.client("") as anybody:
-        anybody.enrol(admin.invite_enforcer(site.domain), name="controller-1", kind="openflow")
+        anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="controller-1", kind="openflow")
     with pytest.raises(Unauthenticated):
-        site.enforcer.hosts(site.domain)
+        site.enforcer.domains.read_hosts(site.domain)
 
 
 def test_a_removed_enforcer_is_out_at_once(admin: Client, site: Site) -> None:
-    admin.remove_enforcer(site.domain, site.id)
+    admin.points.remove(site.domain, site.id)
     with pytest.raises(Unauthenticated):
-        site.enforcer.watch_program(site.domain)
+        site.enforcer.points.watch_program(site.domain)
 
 
 def test_an_enforcer_takes_over_with_a_new_epoch(service: Served, admin: Client, site: Site) -> None:
     with service.client("") as anybody:
-        other = anybody.enrol(admin.invite_enforcer(site.domain), name="controller-2", kind="openflow")
-    assert site.enforcer.new_epoch(site.domain, site.id) > other.epoch
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="controller-2", kind="openflow")
+    assert site.enforcer.points.begin_epoch(site.domain, site.id) > other.epoch
     with service.client(other.token) as second, pytest.raises(NotFound):
-        second.new_epoch(site.domain, site.id)
+        second.points.begin_epoch(site.domain, site.id)
     with pytest.raises(Forbidden):
-        admin.new_epoch(site.domain, site.id)
+        admin.points.begin_epoch(site.domain, site.id)
 
 
 def test_hosts_are_what_was_onboarded(site: Site, admin: Client) -> None:
-    assert [(host.name, host.uplink) for host in site.enforcer.hosts(site.domain)] == [
+    assert [(host.name, host.uplink) for host in site.enforcer.domains.read_hosts(site.domain)] == [
         ("host1", "up0"),
         ("host2", "up0"),
     ]
-    assert site.enforcer.hosts(site.domain) == admin.hosts(site.domain)
+    assert site.enforcer.domains.read_hosts(site.domain) == admin.domains.read_hosts(site.domain)
     with pytest.raises(Forbidden):
-        site.enforcer.add_host(site.domain, Host("host3", 77, "up0"))
+        site.enforcer.domains.add_host(site.domain, Host("host3", 77, "up0"))
 
 
 # ---------------------------------------------------------------------------------------------------- watching
@@ -145,7 +145,7 @@ def test_who_has_a_recent_program_gets_the_delta(site: Site, admin: Client) -> N
     put_ports(admin, site, 80)
     old = whole(site)
     generation = put_ports(admin, site, 80, 443)
-    delta = site.enforcer.watch_program(site.domain, held_of(old), wait_s=0)
+    delta = site.enforcer.points.watch_program(site.domain, held_of(old), wait_s=0)
     assert isinstance(delta, Delta)
     assert (len(delta.removed), len(delta.added), delta.generation) == (0, 2, generation)  # one in each IP version
     new = apply(old, delta)
@@ -157,14 +157,14 @@ def test_who_is_far_behind_gets_the_whole_program(site: Site, admin: Client) -> 
     old = whole(site)
     for port in range(2, 22):
         put_ports(admin, site, port)
-    assert isinstance(site.enforcer.watch_program(site.domain, held_of(old), wait_s=0), Program)
-    assert isinstance(site.enforcer.watch_program(site.domain, Held(b"x" * 16, 1), wait_s=0), Program)
+    assert isinstance(site.enforcer.points.watch_program(site.domain, held_of(old), wait_s=0), Program)
+    assert isinstance(site.enforcer.points.watch_program(site.domain, Held(b"x" * 16, 1), wait_s=0), Program)
 
 
 def test_nothing_newer_is_no_answer(site: Site, admin: Client) -> None:
     put_ports(admin, site, 80)
     started = time.monotonic()
-    assert site.enforcer.watch_program(site.domain, held_of(whole(site)), wait_s=0.2) is None
+    assert site.enforcer.points.watch_program(site.domain, held_of(whole(site)), wait_s=0.2) is None
     assert time.monotonic() - started >= 0.2
 
 
@@ -172,12 +172,12 @@ def test_when_only_the_generation_moves_the_delta_has_no_rows(site: Site, admin:
     put_ports(admin, site, 80)
     old = whole(site)
     described = [{**each, "description": "the web"} for each in ports(80)]
-    generation = admin.put_acl(site.tenant, acl_from_json({"rules": described})).generation
-    delta = site.enforcer.watch_program(site.domain, held_of(old), wait_s=0)
+    generation = admin.acls.put(site.tenant, acl_from_json({"rules": described})).generation
+    delta = site.enforcer.points.watch_program(site.domain, held_of(old), wait_s=0)
     assert isinstance(delta, Delta)
     assert (delta.is_empty, delta.base, delta.target) == (True, old.digest, old.digest)
     assert delta.generation == generation
-    assert site.enforcer.watch_program(site.domain, Held(old.digest, generation), wait_s=0) is None
+    assert site.enforcer.points.watch_program(site.domain, Held(old.digest, generation), wait_s=0) is None
 
 
 def test_a_watch_is_answered_when_the_change_comes(site: Site, admin: Client) -> None:
@@ -186,7 +186,7 @@ def test_a_watch_is_answered_when_the_change_comes(site: Site, admin: Client) ->
     answers: list[object] = []
 
     def watch() -> None:
-        answers.append(site.enforcer.watch_program(site.domain, held_of(old), wait_s=PATIENCE_S))
+        answers.append(site.enforcer.points.watch_program(site.domain, held_of(old), wait_s=PATIENCE_S))
 
     watchers = [threading.Thread(target=watch) for _ in range(4)]
     for watcher in watchers:
@@ -208,13 +208,13 @@ def test_a_watch_that_does_not_say_its_generation_hears_of_the_next(service: Ser
     with service.http() as http:
         assert http.get(path, params={**query, "wait": 0}).status_code == 204
         described = [{**each, "description": "the web"} for each in ports(80)]
-        timer = threading.Timer(0.2, lambda: admin.put_acl(site.tenant, acl_from_json({"rules": described})))
+        timer = threading.Timer(0.2, lambda: admin.acls.put(site.tenant, acl_from_json({"rules": described})))
         timer.start()
         answer = http.get(path, params={**query, "wait": 10})
         timer.join()
     assert answer.headers["Content-Type"] == DELTA_MEDIA_TYPE
     assert decode_delta(answer.content).is_empty
-    assert int(answer.headers["X-Aclflow-Generation"]) == admin.domain(site.domain).generation
+    assert int(answer.headers["X-Aclflow-Generation"]) == admin.domains.read(site.domain).generation
 
 
 @pytest.mark.parametrize("query", ["have=zz", "have=" + "0" * 31, "tier=moon", "wait=-1", "generation=-1", "wait=nan"])
@@ -226,15 +226,15 @@ def test_a_bad_watch_is_refused(http: httpx.Client, site: Site, query: str) -> N
 
 def test_changes_of_the_domain_reach_the_program(site: Site, admin: Client) -> None:
     before = whole(site)
-    admin.set_return_traffic(site.domain, ReturnTraffic.EXPLICIT)
-    delta = site.enforcer.watch_program(site.domain, held_of(before), wait_s=0)
+    admin.domains.set_return_traffic(site.domain, ReturnTraffic.EXPLICIT)
+    delta = site.enforcer.points.watch_program(site.domain, held_of(before), wait_s=0)
     assert isinstance(delta, Delta)
     assert len(delta.removed) > 0
     operator = acl_from_json(
         {"rules": [{"id": "ntp", "action": "permit", "protocol": "udp", "destination_ports": 123}]}
     )
-    written = admin.set_operator_rules(site.domain, operator.rules)
-    assert admin.operator_rules(site.domain) == operator.rules
+    written = admin.domains.set_operator_rules(site.domain, operator.rules)
+    assert admin.domains.read_operator_rules(site.domain) == operator.rules
     assert whole(site).generation == written.generation
 
 
@@ -243,19 +243,19 @@ def test_changes_of_the_domain_reach_the_program(site: Site, admin: Client) -> N
 
 def test_a_generation_is_enforced_when_every_host_was_read_back(site: Site, admin: Client) -> None:
     generation = put_ports(admin, site, 80)
-    before = admin.generation(site.domain, generation)
+    before = admin.domains.read_generation(site.domain, generation)
     assert (before.done, [each.host for each in before.laggards]) == (False, ["host1", "host2"])
     site.report(generation, "host1")
     site.report(generation - 1, "host2")
-    halfway = admin.generation(site.domain, generation)
+    halfway = admin.domains.read_generation(site.domain, generation)
     assert [(each.host, each.generation, each.state) for each in halfway.laggards] == [
         ("host2", generation - 1, "enforced")
     ]
     site.report(generation, "host2", state="drifted")
-    assert not admin.generation(site.domain, generation).done
+    assert not admin.domains.read_generation(site.domain, generation).done
     site.report(generation, "host2")
-    assert admin.generation(site.domain, generation).done
-    assert admin.generation(site.domain, generation - 1).done
+    assert admin.domains.read_generation(site.domain, generation).done
+    assert admin.domains.read_generation(site.domain, generation - 1).done
 
 
 def test_a_wait_ends_with_the_last_report(site: Site, admin: Client) -> None:
@@ -263,7 +263,7 @@ def test_a_wait_ends_with_the_last_report(site: Site, admin: Client) -> None:
     site.report(generation, "host1")
     timer = threading.Timer(0.3, lambda: site.report(generation, "host2"))
     timer.start()
-    state = admin.wait_enforced(site.domain, generation, timeout_s=PATIENCE_S)
+    state = admin.domains.wait_until_enforced(site.domain, generation, timeout_s=PATIENCE_S)
     assert state.done
     timer.join()
 
@@ -271,41 +271,41 @@ def test_a_wait_ends_with_the_last_report(site: Site, admin: Client) -> None:
 def test_a_wait_that_runs_out_says_who_lags(site: Site, admin: Client) -> None:
     generation = put_ports(admin, site, 80)
     site.report(generation, "host1")
-    state = admin.wait_enforced(site.domain, generation, timeout_s=0.2)
+    state = admin.domains.wait_until_enforced(site.domain, generation, timeout_s=0.2)
     assert (state.done, [each.host for each in state.laggards]) == (False, ["host2"])
 
 
 def test_a_host_that_is_taken_out_is_not_waited_for(site: Site, admin: Client) -> None:
     generation = put_ports(admin, site, 80)
     site.report(generation, "host1")
-    timer = threading.Timer(0.2, lambda: admin.remove_host(site.domain, "host2"))
+    timer = threading.Timer(0.2, lambda: admin.domains.remove_host(site.domain, "host2"))
     timer.start()
     started = time.monotonic()
-    assert admin.wait_enforced(site.domain, generation, timeout_s=PATIENCE_S).done
+    assert admin.domains.wait_until_enforced(site.domain, generation, timeout_s=PATIENCE_S).done
     assert time.monotonic() - started < PATIENCE_S / 2
     timer.join()
 
 
 def test_a_generation_to_come_is_not_there(site: Site, admin: Client) -> None:
-    latest = admin.domain(site.domain).generation
+    latest = admin.domains.read(site.domain).generation
     with pytest.raises(NotFound, match=f"at generation {latest}"):
-        admin.wait_enforced(site.domain, latest + 1, timeout_s=5)
+        admin.domains.wait_until_enforced(site.domain, latest + 1, timeout_s=5)
 
 
 def test_a_late_report_is_passed_over(site: Site, admin: Client) -> None:
     generation = put_ports(admin, site, 80)
     site.report(generation, "host1", "host2", sequence=2)
     site.report(generation - 1, "host1", "host2", sequence=1)
-    assert admin.generation(site.domain, generation).done
+    assert admin.domains.read_generation(site.domain, generation).done
 
 
 def test_only_the_enforcer_itself_reports(service: Served, admin: Client, site: Site) -> None:
     with pytest.raises(Forbidden):
-        admin.report(site.domain, site.id)
+        admin.points.report(site.domain, site.id)
     with service.client("") as anybody:
-        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="other", kind="openflow")
     with service.client(other.token) as second, pytest.raises(NotFound):
-        second.report(site.domain, site.id)
+        second.points.report(site.domain, site.id)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_bad_report_is_refused(
     service: Served, admin: Client, site: Site, body: dict[str, object], place: str | None
 ) -> None:
     with service.client("") as anybody:
-        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="other", kind="openflow")
     with service.http(other.token) as enforcer:
         answer = enforcer.post(f"/v1/domains/{site.domain}/enforcers/{other.enforcer}/report", json=body)
     assert (answer.status_code, answer.json().get("place")) == (400, place)
@@ -334,34 +334,34 @@ def test_what_is_said_of_unknown_hosts_is_passed_over(site: Site, admin: Client)
     """The host was taken out while the report was on its way: the rest of the report counts."""
     generation = put_ports(admin, site, 80)
     site.report(generation, "gone", "host1", "host2")
-    assert admin.generation(site.domain, generation).done
+    assert admin.domains.read_generation(site.domain, generation).done
 
 
 def test_an_endpoint_is_in_force_where_its_interface_is_and_its_rows_were_read_back(site: Site, admin: Client) -> None:
-    prefix = admin.tenant(site.tenant).prefixes[0]
+    prefix = admin.tenants.read(site.tenant).prefixes[0]
     address = Prefix.parse(prefix.replace("0.0/16", "0.7/32"))
     web = Endpoint("web", TenantId(site.tenant), "tap1", 0x0A0000000001, (address,))
 
     def told(generation: int, ports: tuple[str, ...] | None, state: str = "enforced") -> tuple[str, ...]:
         report = PointReport("host1", generation, generation.to_bytes(16), state, ports=ports)
-        site.enforcer.report(site.domain, site.id, points=[report])
-        return admin.endpoints_in_force(site.domain, "host1").endpoints
+        site.enforcer.points.report(site.domain, site.id, points=[report])
+        return admin.domains.read_endpoints_in_force(site.domain, "host1").endpoints
 
-    first = admin.put_endpoint(site.domain, web).generation
-    assert admin.endpoints_in_force(site.domain, "host1").state is None
+    first = admin.domains.put_endpoint(site.domain, web).generation
+    assert admin.domains.read_endpoints_in_force(site.domain, "host1").state is None
     assert told(first, ()) == ()
     assert told(first - 1, ("tap1", "up0")) == ()
     assert told(first, None) == ("web",)
-    assert admin.endpoints_in_force(site.domain, "host2").endpoints == ()
-    second = admin.put_endpoint(site.domain, replace(web, mac=2), etag="*").generation
+    assert admin.domains.read_endpoints_in_force(site.domain, "host2").endpoints == ()
+    second = admin.domains.put_endpoint(site.domain, replace(web, mac=2), etag="*").generation
     assert told(first, None) == ()
     assert told(second, None, "drifted") == ()
     assert told(second, None) == ("web",)
     assert told(second, ()) == ()
     with pytest.raises(NotFound, match="host9"):
-        admin.endpoints_in_force(site.domain, "host9")
+        admin.domains.read_endpoints_in_force(site.domain, "host9")
     with pytest.raises(NotFound, match="no such thing"):
-        site.enforcer.endpoints_in_force(site.domain, "host1")
+        site.enforcer.domains.read_endpoints_in_force(site.domain, "host1")
 
 
 # ---------------------------------------------------------------------------------------------------- its token
@@ -370,15 +370,15 @@ def test_an_endpoint_is_in_force_where_its_interface_is_and_its_rows_were_read_b
 def test_an_enforcement_point_renews_its_token_long_before_its_end(tmp_path: Path) -> None:
     """As an agent does it, with the clock of a service that is pushed on."""
     with served(tmp_path / "service") as running, running.client() as admin:
-        admin.create_domain("pop")
+        admin.domains.create("pop")
         with running.client("") as anybody:
-            enrolled = anybody.enrol(admin.invite_enforcer("pop"), name="fw1", kind="nftables")
+            enrolled = anybody.enrolment.enrol(admin.enrolment.invite("pop"), name="fw1", kind="nftables")
         assert enrolled.expires is not None
         assert enrolled.expires - running.clock() > dt.timedelta(days=364)
         state = StateDir(tmp_path / "state")
         state.keep_credentials(Credentials("pop", enrolled.enforcer, enrolled.token, enrolled.epoch, "fw1"))
         with running.client(enrolled.token) as client, running.client(enrolled.token) as before:
-            renewal = TokenRenewal(state, kept(state), client, laid_down_after_s=0.0)
+            renewal = TokenRenewal(state, kept(state), client.points, laid_down_after_s=0.0)
             renewal.look()
             assert state.credentials() == kept(state), "it is not due"
             running.clock.ahead += dt.timedelta(days=21)
@@ -386,13 +386,13 @@ def test_an_enforcement_point_renews_its_token_long_before_its_end(tmp_path: Pat
             credentials = state.credentials()
             assert credentials is not None
             assert credentials.token != enrolled.token
-            assert not client.own_point_token("pop", enrolled.enforcer).due
-            assert before.own_point_token("pop", enrolled.enforcer).due, "the old one holds meanwhile"
+            assert not client.points.read_token("pop", enrolled.enforcer).due
+            assert before.points.read_token("pop", enrolled.enforcer).due, "the old one holds meanwhile"
             renewal.look()
             with pytest.raises(Unauthenticated):
-                before.new_epoch("pop", enrolled.enforcer)
-            client.new_epoch("pop", enrolled.enforcer)
-            assert [each.kind for each in admin.events().items].count("enforcer.renewed") == 1
+                before.points.begin_epoch("pop", enrolled.enforcer)
+            client.points.begin_epoch("pop", enrolled.enforcer)
+            assert [each.kind for each in admin.events.read().items].count("enforcer.renewed") == 1
             running.clock.ahead += dt.timedelta(days=364)
             renewal.look()
             again = state.credentials()
@@ -411,8 +411,8 @@ def kept(state: StateDir) -> Credentials:
 
 def test_nobody_else_renews_the_token_of_an_enforcement_point(service: Served, admin: Client, site: Site) -> None:
     with service.client("") as anybody:
-        other = anybody.enrol(admin.invite_enforcer(site.domain), name="c2", kind="openflow")
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="c2", kind="openflow")
     with service.client(other.token) as stranger, pytest.raises(NotFound):
-        stranger.renew_point_token(site.domain, site.id)
+        stranger.points.renew_token(site.domain, site.id)
     with pytest.raises(Forbidden):
-        admin.renew_point_token(site.domain, site.id)
+        admin.points.renew_token(site.domain, site.id)

@@ -43,8 +43,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def prepare(admin: Client) -> None:
-    admin.create_domain("pop")
-    admin.create_tenant("all", domain="pop", prefixes=[EVERY_IPV4, EVERY_IPV6])
+    admin.domains.create("pop")
+    admin.tenants.create("all", domain="pop", prefixes=[EVERY_IPV4, EVERY_IPV6])
 
 
 def ports(first: int, count: int) -> Acl:
@@ -106,29 +106,29 @@ def test_small_documents_have_a_limit_of_their_own(service: Served, http: httpx.
 
 def test_a_locked_database_is_503_and_nothing_is_lost(small: Served) -> None:
     with small.client() as admin, small.http() as http:
-        before = admin.put_acl("all", ports(1, 3))
+        before = admin.acls.put("all", ports(1, 3))
         other = sqlite3.connect(small.settings.state_dir / "aclflow.db", isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(Busy, match="try again"):
-                admin.put_acl("all", ports(1, 4))
+                admin.acls.put("all", ports(1, 4))
             answer = http.delete("/v1/tenants/all/acl/rules/r1", headers={"If-Match": "*"})
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-            assert admin.acl("all").etag == before.etag  # readers are not held up
+            assert admin.acls.read("all").etag == before.etag  # readers are not held up
         finally:
             other.execute("ROLLBACK")
             other.close()
-        assert admin.put_acl("all", ports(1, 4)).changed
+        assert admin.acls.put("all", ports(1, 4)).changed
 
 
 def test_of_many_writers_on_one_condition_one_wins(service: Served, admin: Client) -> None:
-    admin.create_domain("race")
-    admin.create_tenant("race", domain="race")
-    etag = admin.acl("race").etag
+    admin.domains.create("race")
+    admin.tenants.create("race", domain="race")
+    etag = admin.acls.read("race").etag
 
     def write(first: int) -> int | None:
         try:
-            admin.put_acl("race", ports(first, 2), etag=etag)
+            admin.acls.put("race", ports(first, 2), etag=etag)
         except Stale:
             return None
         return first
@@ -136,19 +136,19 @@ def test_of_many_writers_on_one_condition_one_wins(service: Served, admin: Clien
     with ThreadPoolExecutor(8) as pool:
         winners = [first for first in pool.map(write, range(1, 9)) if first is not None]
     assert len(winners) == 1
-    assert admin.acl("race").acl == ports(winners[0], 2)
+    assert admin.acls.read("race").acl == ports(winners[0], 2)
 
 
 def test_many_writers_of_single_rules_all_get_in(service: Served, admin: Client) -> None:
-    admin.create_domain("crowd")
-    admin.create_tenant("crowd", domain="crowd")
+    admin.domains.create("crowd")
+    admin.tenants.create("crowd", domain="crowd")
     rules = ports(1000, 24).rules
     with ThreadPoolExecutor(8) as pool:
-        written = list(pool.map(lambda rule: admin.insert_rule("crowd", rule), rules))
+        written = list(pool.map(lambda rule: admin.acls.insert_rule("crowd", rule), rules))
     generations = [each.generation for each in written]  # who writes at the same time may share one
     assert sorted(set(generations)) == list(range(min(generations), max(generations) + 1))
-    assert {rule.id for rule in admin.acl("crowd").acl.rules} == {rule.id for rule in rules}
-    program = admin.watch_program("crowd")
+    assert {rule.id for rule in admin.acls.read("crowd").acl.rules} == {rule.id for rule in rules}
+    program = admin.points.watch_program("crowd")
     assert isinstance(program, Program)
     assert program.generation == max(generations)
     with service.service.parts.store.read() as unit:
@@ -171,18 +171,18 @@ def test_a_restart_goes_on_where_it_was(process: ServiceProcess) -> None:
     process.start()
     with Client(process.url, token) as admin:
         prepare(admin)
-        admin.put_acl("all", ports(1, 50))
-        before = admin.watch_program("pop")
+        admin.acls.put("all", ports(1, 50))
+        before = admin.points.watch_program("pop")
     process.stop()
     process.start()
     with Client(process.url, token) as admin:
-        after = admin.watch_program("pop")
+        after = admin.points.watch_program("pop")
         assert isinstance(before, Program)
         assert isinstance(after, Program)
         assert (after.digest, after.generation) == (before.digest, before.generation)
-        assert admin.watch_program("pop", Held(before.digest, before.generation), wait_s=0) is None
-        assert admin.put_acl("all", ports(1, 51)).generation > before.generation
-        delta = admin.watch_program("pop", Held(before.digest, before.generation), wait_s=0)
+        assert admin.points.watch_program("pop", Held(before.digest, before.generation), wait_s=0) is None
+        assert admin.acls.put("all", ports(1, 51)).generation > before.generation
+        delta = admin.points.watch_program("pop", Held(before.digest, before.generation), wait_s=0)
         assert isinstance(delta, Delta)
         assert apply(before, delta).generation > before.generation
 
@@ -224,9 +224,9 @@ def test_a_service_speaks_tls_to_those_who_trust_its_authority(tmp_path: Path) -
         process.start(authority=certificate)
         token = create_token(process.settings, Role.ADMIN).secret
         with Client(process.url, token, authority=certificate) as trusting:
-            assert list(trusting.domains()) == []
+            assert list(trusting.domains.read_all()) == []
         with Client(process.url, token) as other, pytest.raises(Unreachable, match="certificate"):
-            list(other.domains())
+            list(other.domains.read_all())
         with pytest.raises(Missing):
             Client(process.url, token, authority=tmp_path / "none.pem")
         environment = {"ACLFLOW_URL": process.url, "ACLFLOW_TOKEN": token}
@@ -243,13 +243,15 @@ def test_a_service_that_is_to_stop_answers_those_who_wait(process: ServiceProces
     answers: list[object] = []
     with Client(process.url, token) as admin:
         prepare(admin)
-        admin.add_host("pop", Host("host1", 1, "up0"))
-        program = admin.watch_program("pop")
+        admin.domains.add_host("pop", Host("host1", 1, "up0"))
+        program = admin.points.watch_program("pop")
         assert isinstance(program, Program)
         held = Held(program.digest, program.generation)
         waits = (
-            lambda: answers.append(admin.wait_enforced("pop", program.generation, timeout_s=PATIENCE_S).done),
-            lambda: answers.append(admin.watch_program("pop", held, wait_s=PATIENCE_S)),
+            lambda: answers.append(
+                admin.domains.wait_until_enforced("pop", program.generation, timeout_s=PATIENCE_S).done
+            ),
+            lambda: answers.append(admin.points.watch_program("pop", held, wait_s=PATIENCE_S)),
         )
         threads = [threading.Thread(target=wait) for wait in waits]
         for thread in threads:
@@ -270,19 +272,19 @@ def test_killed_in_the_middle_of_a_write_it_holds_the_old_list_or_the_new(proces
     with Client(process.url, token) as admin:
         prepare(admin)
         acknowledged = ports(1, 1500)
-        admin.put_acl("all", acknowledged)
+        admin.acls.put("all", acknowledged)
     outcomes = set()
     for turn, delay_s in enumerate((0.0, 0.02, 0.05, 0.08, 0.12)):
         wanted = ports(2000 * (turn + 1), 1500)
         answered = put_and_kill(process, token, wanted, delay_s)
         process.start()
         with Client(process.url, token) as admin:
-            seen = admin.acl("all").acl
+            seen = admin.acls.read("all").acl
             assert seen in ((wanted,) if answered else (acknowledged, wanted))
             outcomes.add(seen == wanted)
-            program = admin.watch_program("pop")
+            program = admin.points.watch_program("pop")
             assert isinstance(program, Program)
-            assert program.generation == admin.domain("pop").generation
+            assert program.generation == admin.domains.read("pop").generation
             assert program.digest == digest_of_stored(process)
             acknowledged = seen
     assert False in outcomes, "no kill came before the commit: the delays are too long to show anything"
@@ -291,8 +293,8 @@ def test_killed_in_the_middle_of_a_write_it_holds_the_old_list_or_the_new(proces
 def put_and_kill(process: ServiceProcess, token: str, acl: Acl, delay_s: float) -> bool:
     """Send a list, kill the service a moment later; whether the list was acknowledged."""
     with Client(process.url, token) as admin, ThreadPoolExecutor(1) as pool:
-        admin.domain("pop")  # the connection is there
-        sending = pool.submit(admin.put_acl, "all", acl)
+        admin.domains.read("pop")  # the connection is there
+        sending = pool.submit(admin.acls.put, "all", acl)
         time.sleep(delay_s)
         process.kill()
         try:
@@ -318,7 +320,7 @@ def test_single_rules_survive_a_kill_once_acknowledged(process: ServiceProcess) 
             for port in range(1, 100_000):
                 rule = {"id": f"r{port}", "action": "permit", "protocol": "tcp", "destination_ports": port}
                 try:
-                    admin.insert_rule("all", rule_from_json(rule), position=0)
+                    admin.acls.insert_rule("all", rule_from_json(rule), position=0)
                 except AclflowError:
                     return
                 acknowledged.append(rule["id"])  # type: ignore[arg-type]
@@ -330,7 +332,7 @@ def test_single_rules_survive_a_kill_once_acknowledged(process: ServiceProcess) 
         writer.join(timeout=PATIENCE_S)
     process.start()
     with Client(process.url, token) as admin:
-        kept = [rule.id for rule in admin.acl("all").acl.rules]
+        kept = [rule.id for rule in admin.acls.read("all").acl.rules]
     newest_first = acknowledged[::-1]
     assert kept in (newest_first, [f"r{len(acknowledged) + 1}", *newest_first])
 
@@ -355,13 +357,13 @@ def test_a_domain_that_does_not_compile_keeps_none_of_fifty_from_starting(
     monkeypatch.setattr(Compiler, "compile", compile_others)
     with served(tmp_path) as running, running.client() as admin:
         assert [domain for domain in domains if not admin.is_ready(domain)] == [broken]
-        assert [(each.kind, each.domain) for each in admin.status().concerns] == [("uncompiled", broken)]
+        assert [(each.kind, each.domain) for each in admin.read_status().concerns] == [("uncompiled", broken)]
         for domain in (domains[1], domains[-1]):
-            generation = admin.put_acl(f"of-{domain}", ports(1, 3)).generation
-            assert admin.watch_program(domain, wait_s=PATIENCE_S).generation >= generation
+            generation = admin.acls.put(f"of-{domain}", ports(1, 3)).generation
+            assert admin.points.watch_program(domain, wait_s=PATIENCE_S).generation >= generation
         with running.client() as another, pytest.raises(AclflowError):
-            another.put_acl(f"of-{broken}", ports(1, 3))
-        assert not admin.acl(f"of-{broken}").acl.rules
+            another.acls.put(f"of-{broken}", ports(1, 3))
+        assert not admin.acls.read(f"of-{broken}").acl.rules
         faults.clear()
         until(lambda: admin.is_ready(broken))
-        assert admin.status().concerns == ()
+        assert admin.read_status().concerns == ()

@@ -46,9 +46,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def admin(service: Served) -> Iterator[Client]:
     with service.client() as client:
-        client.create_domain("pop")
-        client.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
-        client.put_acl("shop", acl_from_json({"rules": [{"id": "all", "action": "permit"}]}))
+        client.domains.create("pop")
+        client.tenants.create("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
+        client.acls.put("shop", acl_from_json({"rules": [{"id": "all", "action": "permit"}]}))
         yield client
         with service.service.parts.store.write() as unit:
             for state in (MemberState.FAILED, MemberState.GONE):
@@ -56,8 +56,8 @@ def admin(service: Served) -> Iterator[Client]:
                     unit.fleets.advance(member, Step(state, "the test is over"))
             with suppress(NotFound):
                 unit.fleets.remove("pop")
-        client.delete_tenant("shop")
-        client.delete_domain("pop")
+        client.tenants.delete("shop")
+        client.domains.delete("pop")
 
 
 def asked(service: Served, count: int = 1) -> None:
@@ -67,22 +67,22 @@ def asked(service: Served, count: int = 1) -> None:
 
 def test_a_fleet_is_made_changed_and_forgotten(admin: Client, service: Served) -> None:
     with pytest.raises(NotFound, match="has no fleet: set its limits first"):
-        admin.fleet("pop")
-    first = admin.set_fleet("pop", {"size": 2})
+        admin.fleet.read("pop")
+    first = admin.fleet.configure("pop", {"size": 2})
     assert (first.version, first.settings["size"], first.cloud, first.members) == (1, 2, None, ())
-    changed = admin.set_fleet("pop", {"size": None, "limits": {"most": 4}, "patience": {"sick_s": 3.5}})
+    changed = admin.fleet.configure("pop", {"size": None, "limits": {"most": 4}, "patience": {"sick_s": 3.5}})
     assert changed.version == 2
     assert changed.settings["size"] is None
     assert changed.settings["limits"]["most"] == 4
     assert changed.settings["limits"]["target"] == first.settings["limits"]["target"]
     assert changed.settings["patience"]["sick_s"] == 3.5
-    assert admin.set_fleet("pop", {"limits": {"most": 4}}).version == 2  # nothing changed
+    assert admin.fleet.configure("pop", {"limits": {"most": 4}}).version == 2  # nothing changed
     asked(service)
     with pytest.raises(Conflict, match="still has 1 VNFs: set its size to 0"):
-        admin.remove_fleet("pop")
+        admin.fleet.remove("pop")
     with pytest.raises(Conflict, match="still has"):
-        admin.delete_domain("pop")
-    told = [event.kind for event in admin.events(limit=1000).items if event.kind.startswith("fleet.")]
+        admin.domains.delete("pop")
+    told = [event.kind for event in admin.events.read(limit=1000).items if event.kind.startswith("fleet.")]
     assert told == ["fleet.changed"] * 2
 
 
@@ -98,14 +98,14 @@ BAD = [
 
 @pytest.mark.parametrize(("changes", "words"), BAD)
 def test_what_cannot_be_is_refused_with_its_place(admin: Client, changes: dict[str, object], words: str) -> None:
-    admin.set_fleet("pop", {"size": 1})
+    admin.fleet.configure("pop", {"size": 1})
     with pytest.raises(BadInput, match=words.replace("(", "\\(")):
-        admin.set_fleet("pop", changes)
-    assert admin.fleet("pop").version == 1
+        admin.fleet.configure("pop", changes)
+    assert admin.fleet.read("pop").version == 1
 
 
 def test_two_who_change_it_at_once_are_told_apart(admin: Client, service: Served) -> None:
-    admin.set_fleet("pop", {"size": 1})
+    admin.fleet.configure("pop", {"size": 1})
     with service.http() as http:
         assert http.patch("/v1/domains/pop/fleet", json={"size": 2}).status_code == 428
         tag = http.get("/v1/domains/pop/fleet").headers["etag"]
@@ -115,35 +115,37 @@ def test_two_who_change_it_at_once_are_told_apart(admin: Client, service: Served
 
 
 def test_members_are_shown_and_drained(admin: Client, service: Served) -> None:
-    admin.set_fleet("pop", {"size": 2})
+    admin.fleet.configure("pop", {"size": 2})
     asked(service, 2)
-    assert [(each.name, each.state, each.well) for each in admin.fleet("pop").members] == [
+    assert [(each.name, each.state, each.well) for each in admin.fleet.read("pop").members] == [
         ("fw-0", "requested", True), ("fw-1", "requested", True)
     ]  # fmt: skip
     with service.http() as http:
         assert 'aclflow_fleet_vnfs{domain="pop",state="requested"} 2.0' in http.get("/metrics").text
-    assert admin.drain_member("pop", "fw-0").state == "leaving"
+    assert admin.fleet.drain_member("pop", "fw-0").state == "leaving"
     with pytest.raises(NotFound, match="no VNF 'fw-7'"):
-        admin.drain_member("pop", "fw-7")
-    assert [each.name for each in admin.firewalls("pop")] == ["fw-1"]
+        admin.fleet.drain_member("pop", "fw-7")
+    assert [each.name for each in admin.firewalls.read_all("pop")] == ["fw-1"]
 
 
 def test_how_busy_vnfs_are_is_told_beside_what_the_model_says(admin: Client, service: Served) -> None:
-    admin.set_fleet("pop", {"size": 1})
+    admin.fleet.configure("pop", {"size": 1})
     asked(service)
-    admin.add_capacity("nftables", [Measured(1, 500, 100_000)], "one only")
-    assert admin.fleet("pop").prediction is None  # nobody serves
-    enrolled = admin.enrol(admin.invite_enforcer("pop", name="fw-0", kind="nftables"), name="fw-0", kind="nftables")
+    admin.fleet.add_capacity("nftables", [Measured(1, 500, 100_000)], "one only")
+    assert admin.fleet.read("pop").prediction is None  # nobody serves
+    enrolled = admin.enrolment.enrol(
+        admin.enrolment.invite("pop", name="fw-0", kind="nftables"), name="fw-0", kind="nftables"
+    )
     with service.service.parts.store.write() as unit:
         for state in (*COMING[1:], MemberState.SERVING):
             unit.fleets.advance(unit.fleets.member("pop", "fw-0"), Step(state, "a test"))
         unit.firewalls.report_load(enrolled.enforcer, Load(50_000, 50_000 * 4000, 400, 7))
-    told = admin.fleet("pop").prediction
+    told = admin.fleet.read("pop").prediction
     assert told is not None
     assert (told.busy, told.predicted, told.error) == (0.4, pytest.approx(0.5), pytest.approx(0.25))
     with service.service.parts.store.write() as unit:
         unit.firewalls.report_load(enrolled.enforcer, Load(100, 100 * 4000, 30, 7))
-    idle = admin.fleet("pop").prediction
+    idle = admin.fleet.read("pop").prediction
     assert idle is not None
     assert (idle.busy, idle.error) == (0.03, None)
 
@@ -156,47 +158,47 @@ def test_a_prediction_says_in_words_how_wrong_it_is() -> None:
 
 
 def test_a_trial_is_asked_for_and_answered_once_by_who_it_is_about(admin: Client, service: Served) -> None:
-    admin.set_fleet("pop", {"size": 1})
+    admin.fleet.configure("pop", {"size": 1})
     asked(service)
-    enrolment = admin.enrol(admin.invite_enforcer("pop"), name="fw-0", kind="nftables")
-    other = admin.enrol(admin.invite_enforcer("pop"), name="someone", kind="nftables")
+    enrolment = admin.enrolment.enrol(admin.enrolment.invite("pop"), name="fw-0", kind="nftables")
+    other = admin.enrolment.enrol(admin.enrolment.invite("pop"), name="someone", kind="nftables")
     store = service.service.parts.store
     with service.client(enrolment.token) as agent:
-        assert agent.trial("pop", enrolment.enforcer) is None
+        assert agent.points.read_trial("pop", enrolment.enforcer) is None
         with store.write() as unit:
             for state in (MemberState.BUILDING, MemberState.ENROLLED, MemberState.LOADED):
                 unit.fleets.advance(unit.fleets.member("pop", "fw-0"), Step(state, "a test"))
             packet = Prefix.parse("198.51.100.1/32")
             sheet = TrialSheet(7, (Packet(packet.family, 1 << 24, packet.network, 17, 5, 53),), (True,))
             unit.fleets.set_trial("pop", "fw-0", sheet)
-        asked_for = agent.trial("pop", enrolment.enforcer)
+        asked_for = agent.points.read_trial("pop", enrolment.enforcer)
         assert asked_for is not None
         assert (asked_for.generation, asked_for.packets) == (7, sheet.packets)
-        agent.answer_trial("pop", enrolment.enforcer, 6, [True], 9)  # another trial
-        agent.answer_trial("pop", enrolment.enforcer, 7, [True], 6)  # of an older program
+        agent.points.answer_trial("pop", enrolment.enforcer, 6, [True], 9)  # another trial
+        agent.points.answer_trial("pop", enrolment.enforcer, 7, [True], 6)  # of an older program
         with pytest.raises(BadInput, match="came: 1 packets were to be sent"):
-            agent.answer_trial("pop", enrolment.enforcer, 7, [], 7)
-        assert agent.trial("pop", enrolment.enforcer) is not None
-        agent.answer_trial("pop", enrolment.enforcer, 7, [False], 8)
-        agent.answer_trial("pop", enrolment.enforcer, 7, [True], 8)  # the first one counts
-        assert agent.trial("pop", enrolment.enforcer) is None
+            agent.points.answer_trial("pop", enrolment.enforcer, 7, [], 7)
+        assert agent.points.read_trial("pop", enrolment.enforcer) is not None
+        agent.points.answer_trial("pop", enrolment.enforcer, 7, [False], 8)
+        agent.points.answer_trial("pop", enrolment.enforcer, 7, [True], 8)  # the first one counts
+        assert agent.points.read_trial("pop", enrolment.enforcer) is None
     with store.read() as unit:
         answered = unit.fleets.member("pop", "fw-0").trial
     assert answered is not None
     assert (answered.answer, answered.held) == ((False,), 8)
     with service.client(other.token) as stranger, pytest.raises(NotFound):
-        stranger.trial("pop", enrolment.enforcer)
+        stranger.points.read_trial("pop", enrolment.enforcer)
 
 
 def test_capacity_has_versions_and_says_how_far_it_can_be_trusted(admin: Client) -> None:
-    first = admin.add_capacity("nftables", MEASURED[:1], "one only")
+    first = admin.fleet.add_capacity("nftables", MEASURED[:1], "one only")
     assert (first.error, first.current) == (None, True)
-    second = admin.add_capacity("nftables", MEASURED, "a bench")
+    second = admin.fleet.add_capacity("nftables", MEASURED, "a bench")
     assert second.error is not None
     assert second.error < 1e-6
     assert (second.most_rules, second.measurements) == (2000, 6)
-    admin.add_capacity("iptables", MEASURED[:2], "another plane")
-    newest = [(each.version - first.version, each.plane, each.current) for each in admin.capacities()[:3]]
+    admin.fleet.add_capacity("iptables", MEASURED[:2], "another plane")
+    newest = [(each.version - first.version, each.plane, each.current) for each in admin.fleet.read_capacities()[:3]]
     assert newest == [(2, "iptables", True), (1, "nftables", True), (0, "nftables", False)]
 
 
@@ -220,14 +222,14 @@ def test_the_command_line_sets_grows_shrinks_drains(told: Client, service: Serve
     assert "(--patience order_s=300)" in shown
     assert "capacity model" not in run("fleet", "show", "pop").out  # nobody serves
     assert run("fleet", "grow", "pop").code == 0
-    assert told.fleet("pop").settings["size"] == 3
+    assert told.fleet.read("pop").settings["size"] == 3
     assert run("fleet", "shrink", "pop", "2").code == 0
-    assert told.fleet("pop").settings["size"] == 0
+    assert told.fleet.read("pop").settings["size"] == 0
     assert run("fleet", "drain", "pop", "fw-0").out.strip() == "fw-0 is leaving"
     assert run("fleet", "set", "pop", "--size", "auto").code == 0
-    assert told.fleet("pop").settings["size"] is None
+    assert told.fleet.read("pop").settings["size"] is None
     assert json.loads(run("fleet", "history", "pop", "--json").out) == []
-    assert told.fleet("pop").settings["alarms"] is False
+    assert told.fleet.read("pop").settings["alarms"] is False
     file = tmp_path / "measured.json"
     file.write_text(json.dumps([{"rules": each.rules, "octets": each.octets, "pps": each.pps} for each in MEASURED]))
     listed = json.loads(run("fleet", "capacity", str(file), "--json").out)
@@ -237,13 +239,13 @@ def test_the_command_line_sets_grows_shrinks_drains(told: Client, service: Serve
 def test_the_command_line_leaves_the_size_to_the_clouds_alarms_and_takes_it_back(told: Client) -> None:
     assert run("fleet", "set", "pop", "--size", "2").code == 0
     assert run("fleet", "set", "pop", "--size", "alarms").code == 0
-    settings = told.fleet("pop").settings
+    settings = told.fleet.read("pop").settings
     assert (settings["alarms"], settings["size"]) == (True, None)
     grown = run("fleet", "grow", "pop")
     assert grown.code == 2
     assert "size: the cloud's alarms decide how many there are" in grown.err
     assert run("fleet", "set", "pop", "--size", "0").code == 0
-    settings = told.fleet("pop").settings
+    settings = told.fleet.read("pop").settings
     assert (settings["alarms"], settings["size"]) == (False, 0)
 
 

@@ -40,13 +40,13 @@ class Town:
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     with served(tmp_path_factory.mktemp("fuzzed"), watch_limit_s=0.05) as running:
         with running.client() as admin:
-            admin.create_domain("0")
-            admin.create_tenant("0", domain="0", prefixes=[Prefix.parse("10.0.0.0/8")])
+            admin.domains.create("0")
+            admin.tenants.create("0", domain="0", prefixes=[Prefix.parse("10.0.0.0/8")])
             groups = {"0": {"prefixes": ["192.0.2.1"]}}
-            admin.put_acl("0", acl_from_json({"groups": groups, "rules": [{"id": "0", "action": "permit"}]}))
-            admin.add_host("0", Host("0", 1, "up0"))
-            admin.put_endpoint("0", Endpoint("0", TenantId("0"), "tap0", 2, (Prefix.parse("10.0.0.1"),)))
-            enrolment = admin.enrol(admin.invite_enforcer("0"), name="0", kind="openflow")
+            admin.acls.put("0", acl_from_json({"groups": groups, "rules": [{"id": "0", "action": "permit"}]}))
+            admin.domains.add_host("0", Host("0", 1, "up0"))
+            admin.domains.put_endpoint("0", Endpoint("0", TenantId("0"), "tap0", 2, (Prefix.parse("10.0.0.1"),)))
+            enrolment = admin.enrolment.enrol(admin.enrolment.invite("0"), name="0", kind="openflow")
         names = dict.fromkeys(("tenant", "domain", "rule", "group", "host", "endpoint"), "0") | {"version": 1}
         yield Town(running, enrolment.token, {**names, "enforcer": enrolment.enforcer})
 

@@ -38,12 +38,12 @@ def permit(name: str, port: int | str, **more: object) -> dict[str, object]:
 @pytest.fixture
 def tenant(admin: Client) -> Iterator[str]:
     name = f"gr{next(_numbers)}"
-    admin.create_domain(name)
-    admin.create_tenant(name, domain=name, prefixes=prefixes(f"10.{next(_numbers)}.0.0/16"))
+    admin.domains.create(name)
+    admin.tenants.create(name, domain=name, prefixes=prefixes(f"10.{next(_numbers)}.0.0/16"))
     rule = permit("web", 80, source="@office")
-    admin.put_acl(name, acl(rule, groups={"office": OFFICE}))
+    admin.acls.put(name, acl(rule, groups={"office": OFFICE}))
     yield name
-    admin.delete_tenant(name)
+    admin.tenants.delete(name)
 
 
 # ---------------------------------------------------------------------------------------------------- groups
@@ -64,22 +64,22 @@ def test_a_group_is_seen_with_its_rules_and_its_members_in_pages(http: httpx.Cli
 
 
 def test_members_come_and_go_in_one_generation_that_history_shows(admin: Client, tenant: str) -> None:
-    before = admin.acl(tenant)
-    written = admin.change_members(
+    before = admin.acls.read(tenant)
+    written = admin.groups.change_members(
         tenant, "office", add=prefixes("198.51.100.1", "192.0.2.7"), remove=prefixes("192.0.2.0/24")
     )
     assert (written.version, written.etag, written.changed) == (2, '"2"', True)
-    assert list(admin.group_members(tenant, "office")) == prefixes("192.0.2.7", "198.51.100.1")
-    assert not admin.change_members(tenant, "office", add=prefixes("192.0.2.7")).changed
-    assert admin.acl(tenant, version=1).acl == before.acl
-    changes = admin.acl_difference(tenant, 1)["changes"]
+    assert list(admin.groups.read_members(tenant, "office")) == prefixes("192.0.2.7", "198.51.100.1")
+    assert not admin.groups.change_members(tenant, "office", add=prefixes("192.0.2.7")).changed
+    assert admin.acls.read(tenant, version=1).acl == before.acl
+    changes = admin.acls.compare_versions(tenant, 1)["changes"]
     assert {(each["becomes"], each["before"][0], each["after"][0]) for each in changes} == {
         ("permit", "_default", "web"),
         ("deny", "web", "_default"),
     }
-    admin.restore_acl(tenant, 1)
-    assert admin.acl(tenant).acl == before.acl
-    assert [each.version for each in admin.acl_versions(tenant)] == [3, 2, 1, 0]
+    admin.acls.restore(tenant, 1)
+    assert admin.acls.read(tenant).acl == before.acl
+    assert [each.version for each in admin.acls.read_versions(tenant)] == [3, 2, 1, 0]
 
 
 def test_one_member_is_removed_by_its_path(http: httpx.Client, tenant: str) -> None:
@@ -104,16 +104,16 @@ def test_a_group_is_made_replaced_and_deleted(http: httpx.Client, admin: Client,
         http.put(path, json={"prefixes": [], "description": "x"}, headers={"If-Match": "*"}).json()["changed"] is False
     )
     with pytest.raises(Stale):
-        admin.delete_group(tenant, "partners", etag='"1"')
-    assert admin.delete_group(tenant, "partners", etag='"3"').version == 4
+        admin.groups.delete(tenant, "partners", etag='"1"')
+    assert admin.groups.delete(tenant, "partners", etag='"3"').version == 4
     with pytest.raises(NotFound):
-        admin.delete_group(tenant, "partners")
+        admin.groups.delete(tenant, "partners")
 
 
 def test_a_group_in_use_is_not_deleted_and_its_rules_are_named(admin: Client, tenant: str) -> None:
     with pytest.raises(Conflict, match="'office': web"):
-        admin.delete_group(tenant, "office")
-    assert admin.group(tenant, "office").members == 2
+        admin.groups.delete(tenant, "office")
+    assert admin.groups.read(tenant, "office").members == 2
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_a_bad_change_names_the_place_and_changes_nothing(
     answer = http.post(f"/v1/tenants/{tenant}/acl/groups/office/members", json=body)
     assert answer.status_code == {BadInput: 400, NotFound: 404}[kind]
     assert answer.json()["place"] == place
-    assert admin.acl(tenant).etag == '"1"'
+    assert admin.acls.read(tenant).etag == '"1"'
 
 
 def test_members_of_a_group_on_the_own_side_must_be_owned(admin: Client, tenant: str) -> None:
-    (owned,) = map(Prefix.parse, admin.tenant(tenant).prefixes)
+    (owned,) = map(Prefix.parse, admin.tenants.read(tenant).prefixes)
     group = {"servers": {"prefixes": [str(owned)]}}
-    admin.put_acl(tenant, acl(permit("in", 80, destination="@servers"), groups=group))
+    admin.acls.put(tenant, acl(permit("in", 80, destination="@servers"), groups=group))
     with pytest.raises(BadPolicy, match="rule 'in'") as caught:
-        admin.change_members(tenant, "servers", add=prefixes("203.0.113.1"))
+        admin.groups.change_members(tenant, "servers", add=prefixes("203.0.113.1"))
     assert caught.value.place == "add[0]"
 
 
@@ -148,10 +148,10 @@ def test_a_change_of_members_is_carried_out_once(http: httpx.Client, admin: Clie
     path = f"/v1/tenants/{tenant}/acl/groups/office/members"
     once = {"Idempotency-Key": uuid.uuid4().hex}
     first = http.post(path, json={"add": ["203.0.113.1"]}, headers=once)
-    admin.change_members(tenant, "office", remove=prefixes("203.0.113.1"))
+    admin.groups.change_members(tenant, "office", remove=prefixes("203.0.113.1"))
     again = http.post(path, json={"add": ["203.0.113.1"]}, headers=once)
     assert (again.status_code, again.content, again.headers["ETag"]) == (200, first.content, '"2"')
-    assert len(list(admin.group_members(tenant, "office"))) == 2
+    assert len(list(admin.groups.read_members(tenant, "office"))) == 2
     other = http.post(path, json={"add": ["203.0.113.2"]}, headers=once)
     assert (other.status_code, other.json()["place"]) == (409, "Idempotency-Key")
 
@@ -160,8 +160,8 @@ def test_a_change_of_members_is_carried_out_once(http: httpx.Client, admin: Clie
 
 
 def test_a_version_is_taken_back_on_its_condition_and_once(http: httpx.Client, admin: Client, tenant: str) -> None:
-    first = admin.acl(tenant).acl
-    admin.put_acl(tenant, acl())
+    first = admin.acls.read(tenant).acl
+    admin.acls.put(tenant, acl())
     path = f"/v1/tenants/{tenant}/acl/versions/1/restore"
     assert http.post(path).status_code == 428
     assert http.post(path, headers={"If-Match": '"1"'}).status_code == 412
@@ -169,55 +169,55 @@ def test_a_version_is_taken_back_on_its_condition_and_once(http: httpx.Client, a
     done = http.post(path, headers=once)
     assert (done.status_code, done.json()["version"], done.json()["left_out"]) == (200, 3, [])
     assert http.post(path, headers=once).content == done.content
-    assert admin.acl(tenant).acl == first
+    assert admin.acls.read(tenant).acl == first
     assert http.post(path.replace("/1/", "/99/"), headers={"If-Match": "*"}).status_code == 404
 
 
 def test_a_rule_whose_time_is_over_does_not_come_back(service: Served, admin: Client, tenant: str) -> None:
     late = permit("late", 81, expires=service.clock().isoformat())
     with pytest.raises(BadPolicy, match="has passed already") as caught:
-        admin.put_acl(tenant, acl(permit("a", 80), late))
+        admin.acls.put(tenant, acl(permit("a", 80), late))
     assert caught.value.place == "rules[1].expires"
     later = service.clock() + dt.timedelta(hours=1)
-    version = admin.put_acl(tenant, acl(permit("a", 80), {**late, "expires": later.isoformat()})).version
-    admin.put_acl(tenant, acl())
-    assert admin.restore_acl(tenant, version)[1] == ()
-    admin.put_acl(tenant, acl())
+    version = admin.acls.put(tenant, acl(permit("a", 80), {**late, "expires": later.isoformat()})).version
+    admin.acls.put(tenant, acl())
+    assert admin.acls.restore(tenant, version)[1] == ()
+    admin.acls.put(tenant, acl())
     service.clock.ahead += dt.timedelta(hours=1)
-    assert admin.restore_acl(tenant, version)[1] == ("late",)
-    assert [rule.id for rule in admin.acl(tenant).acl.rules] == ["a"]
+    assert admin.acls.restore(tenant, version)[1] == ("late",)
+    assert [rule.id for rule in admin.acls.read(tenant).acl.rules] == ["a"]
 
 
 def test_blame_and_bisect_find_the_version(admin: Client, tenant: str) -> None:
-    (owned,) = map(Prefix.parse, admin.tenant(tenant).prefixes)
+    (owned,) = map(Prefix.parse, admin.tenants.read(tenant).prefixes)
     packet = Packet(Family.IPV4, 0x01010101, owned.network + 1, TCP, 1024, 443)
     for number, port in enumerate((81, 82, 443, 443, 443)):
-        admin.put_acl(tenant, acl(permit("tls", port), permit(f"x{number}", 9)))
-    found = admin.blame(tenant, packet, Direction.INGRESS)
+        admin.acls.put(tenant, acl(permit("tls", port), permit(f"x{number}", 9)))
+    found = admin.acls.blame(tenant, packet, Direction.INGRESS)
     assert (found["now"]["version"], found["now"]["action"]) == (6, "permit")
     assert (found["after"]["version"], found["before"]["version"]) == (4, 3)
     assert found["before"]["rule"] is None
-    halved = admin.bisect(tenant, packet, Direction.INGRESS)
+    halved = admin.acls.bisect(tenant, packet, Direction.INGRESS)
     assert (halved["before"]["version"], halved["after"]["version"]) == (3, 4)
     assert halved["looked_at"] <= halved["of"] == 7
     other = Packet(Family.IPV4, 0x01010101, owned.network + 1, TCP, 1024, 7)
-    assert admin.bisect(tenant, other, Direction.INGRESS)["before"] is None
-    assert admin.blame(tenant, other, Direction.INGRESS)["before"] is None
+    assert admin.acls.bisect(tenant, other, Direction.INGRESS)["before"] is None
+    assert admin.acls.blame(tenant, other, Direction.INGRESS)["before"] is None
 
 
 # ---------------------------------------------------------------------------------------------------- quotas and cost
 
 
 def test_a_quota_is_held_before_anything_is_written(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.set_quota(tenant, Limits(rules=3, flows=71))
+    admin.tenants.set_quota(tenant, Limits(rules=3, flows=71))
     wide = permit("wide", "1-65534")
     with pytest.raises(TooLarge, match="rule 'wide' needs most of them, 60") as caught:
-        admin.put_acl(tenant, acl(permit("a", 80), {**wide, "source": ["192.0.2.0/24", "203.0.113.0/24"]}))
+        admin.acls.put(tenant, acl(permit("a", 80), {**wide, "source": ["192.0.2.0/24", "203.0.113.0/24"]}))
     assert caught.value.place == "rules[1]"
     with pytest.raises(TooLarge, match="4 rules, and the quota is 3: take 1 out"):
-        admin.put_acl(tenant, acl(*(permit(f"r{port}", port) for port in range(4))))
-    assert admin.acl(tenant).etag == '"1"'
-    admin.put_acl(tenant, acl(wide))
+        admin.acls.put(tenant, acl(*(permit(f"r{port}", port) for port in range(4))))
+    assert admin.acls.read(tenant).etag == '"1"'
+    admin.acls.put(tenant, acl(wide))
     seen = http.get(f"/v1/tenants/{tenant}").json()
     cost = http.post(f"/v1/tenants/{tenant}/acl/check", json={"rules": [wide]}).json()["cost"]
     nothing = dict.fromkeys(("versions", "stored_bytes", "streams", "analysis_seconds"))
@@ -233,17 +233,17 @@ def test_a_quota_is_held_before_anything_is_written(admin: Client, http: httpx.C
     assert told == {**seen["quota"], "used": seen["used"]}
     refused = http.post(f"/v1/tenants/{tenant}/acl/rules", json=permit("more", "1-65534"))
     assert (refused.status_code, refused.json()["type"]) == (413, "urn:aclflow:problem:too-large")
-    admin.set_quota(tenant, Limits(rules=None, flows=None))
+    admin.tenants.set_quota(tenant, Limits(rules=None, flows=None))
     assert http.post(f"/v1/tenants/{tenant}/acl/rules", json=permit("more", "1-65534")).status_code == 201
 
 
 def test_a_list_over_a_smaller_quota_may_only_shrink(admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, acl(*(permit(f"r{port}", port) for port in range(20))))
-    admin.set_quota(tenant, Limits(rules=5, flows=5))
-    admin.delete_rule(tenant, "r3")
-    admin.put_acl(tenant, acl(*(permit(f"r{port}", port + 100) for port in range(10))))
+    admin.acls.put(tenant, acl(*(permit(f"r{port}", port) for port in range(20))))
+    admin.tenants.set_quota(tenant, Limits(rules=5, flows=5))
+    admin.acls.delete_rule(tenant, "r3")
+    admin.acls.put(tenant, acl(*(permit(f"r{port}", port + 100) for port in range(10))))
     with pytest.raises(TooLarge):
-        admin.put_acl(tenant, acl(*(permit(f"r{port}", port) for port in range(11))))
+        admin.acls.put(tenant, acl(*(permit(f"r{port}", port) for port in range(11))))
 
 
 def test_only_administrators_set_quotas_and_on_a_condition(service: Served, http: httpx.Client, tenant: str) -> None:

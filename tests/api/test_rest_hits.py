@@ -40,7 +40,7 @@ class Site:
 
     def claim(self, *hosts: str) -> None:
         for host in hosts:
-            self.sequences[host] = self.enforcer.claim_counts(self.domain, self.id, host).sequence
+            self.sequences[host] = self.enforcer.points.claim_counts(self.domain, self.id, host).sequence
 
     def count(self, host: str, *packets: int, notes: tuple[Note, ...] = (), again: bool = False) -> list[str]:
         """Tell what the rules decided on a host since the last time; `again`: the report of the last time."""
@@ -49,31 +49,31 @@ class Site:
         hit = np.where(column > 0, 1, 0)
         counts = sum_rows(np.array(self.cookies[: len(packets)], np.uint64), column, column * 100, hit * 0, hit)
         frame = CountFrame(host, self.sequences[host], counts, notes, b"chunk", False)
-        return list(self.enforcer.report_counts(self.domain, self.id, encode_frames([frame], 2_000_000)))
+        return list(self.enforcer.points.report_counts(self.domain, self.id, encode_frames([frame], 2_000_000)))
 
 
 @pytest.fixture
 def site(service: Served, admin: Client) -> Iterator[Site]:
     number = next(_numbers)
     domain, tenant = f"hits{number}", f"h{number}"
-    admin.create_domain(domain)
-    admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    admin.domains.create(domain)
+    admin.tenants.create(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
     for index in (1, 2):
-        admin.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
+        admin.domains.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
     rules = [{"id": f"p{port}", "action": "permit", "protocol": "tcp", "destination_ports": port} for port in (80, 443)]
-    admin.put_acl(tenant, acl_from_json({"rules": rules}))
+    admin.acls.put(tenant, acl_from_json({"rules": rules}))
     with service.client("") as anybody:
-        enrolment = anybody.enrol(admin.invite_enforcer(domain), name="controller-1", kind="openflow")
+        enrolment = anybody.enrolment.enrol(admin.enrolment.invite(domain), name="controller-1", kind="openflow")
     with service.client(enrolment.token) as enforcer:
-        enforcer.new_epoch(domain, enrolment.enforcer)
-        program = enforcer.watch_program(domain)
+        enforcer.points.begin_epoch(domain, enrolment.enforcer)
+        program = enforcer.points.watch_program(domain)
         assert isinstance(program, Program)
         cookies = sorted({row.cookie for row in program.flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE.value})
         yield Site(domain, tenant, enforcer, enrolment.enforcer, cookies)
 
 
 def seen(admin: Client, site: Site, **asked: str) -> list[tuple[str, int, int]]:
-    return [(each.rule, each.packets, each.bytes) for each in admin.hits(site.tenant, **asked).rules]
+    return [(each.rule, each.packets, each.bytes) for each in admin.hits.read(site.tenant, **asked).rules]
 
 
 def test_counts_add_up_over_hosts_each_once(site: Site, admin: Client) -> None:
@@ -87,7 +87,7 @@ def test_counts_add_up_over_hosts_each_once(site: Site, admin: Client) -> None:
     site.claim("host1")
     assert site.count("host1", 2, 0) == []
     assert seen(admin, site) == [("p80", 17, 1700), ("p443", 1, 100)]
-    first = admin.hits(site.tenant).rules[0]
+    first = admin.hits.read(site.tenant).rules[0]
     assert first.last_hit is not None
     assert first.packets_per_s > 0
     assert first.bits_per_s == pytest.approx(800 * first.packets_per_s, rel=0.01)
@@ -98,10 +98,10 @@ def test_somebody_who_was_replaced_counts_no_more(service: Served, admin: Client
     site.claim("host1")
     site.count("host1", 1, 0)
     with service.client("") as anybody:
-        later = anybody.enrol(admin.invite_enforcer(site.domain), name="controller-2", kind="openflow")
+        later = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="controller-2", kind="openflow")
     with service.client(later.token) as second:
-        second.new_epoch(site.domain, later.enforcer)
-        claim = second.claim_counts(site.domain, later.enforcer, "host1")
+        second.points.begin_epoch(site.domain, later.enforcer)
+        claim = second.points.claim_counts(site.domain, later.enforcer, "host1")
         assert (claim.sequence, claim.chunks) == (1, (b"chunk",))
     assert site.count("host1", 50, 0) == ["host1"]
     with pytest.raises(Conflict):
@@ -112,11 +112,11 @@ def test_somebody_who_was_replaced_counts_no_more(service: Served, admin: Client
 def test_only_the_enforcer_itself_counts(service: Served, admin: Client, site: Site) -> None:
     site.claim("host1")
     with service.client("") as anybody:
-        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="other", kind="openflow")
     with service.client(other.token) as second:
-        second.new_epoch(site.domain, other.enforcer)
+        second.points.begin_epoch(site.domain, other.enforcer)
         with pytest.raises(NotFound):
-            second.report_counts(site.domain, site.id, b"")
+            second.points.report_counts(site.domain, site.id, b"")
     with pytest.raises(NotFound):
         site.claim("host9")
 
@@ -124,7 +124,7 @@ def test_only_the_enforcer_itself_counts(service: Served, admin: Client, site: S
 @pytest.mark.parametrize("octets", [b"x", b"\0" * 40, b"\xff" * 200])
 def test_counts_that_are_none_are_refused(site: Site, octets: bytes) -> None:
     with pytest.raises(BadInput):
-        site.enforcer.report_counts(site.domain, site.id, octets)
+        site.enforcer.points.report_counts(site.domain, site.id, octets)
 
 
 def test_lists_are_sorted_and_paged(service: Served, site: Site, admin: Client) -> None:
@@ -147,17 +147,17 @@ def test_history_tells_when(site: Site, admin: Client, service: Served) -> None:
     site.claim("host1")
     site.count("host1", 3, 0)
     for resolution in ("moments", "minutes", "hours"):
-        first, second = admin.hit_history(site.tenant, resolution)
+        first, second = admin.hits.read_history(site.tenant, resolution)
         assert [each.packets for each in first.history] == [3]
         assert second.history == ()
     later = service.clock() + dt.timedelta(hours=1)
-    assert admin.hit_history(site.tenant, "moments", since=later)[0].history == ()
+    assert admin.hits.read_history(site.tenant, "moments", since=later)[0].history == ()
 
 
 def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, admin: Client) -> None:
     deny = {"id": "d22", "action": "deny", "protocol": "tcp", "destination_ports": 22}
-    admin.insert_rule(site.tenant, rule_from_json(deny), position=0)
-    program = site.enforcer.watch_program(site.domain)
+    admin.acls.insert_rule(site.tenant, rule_from_json(deny), position=0)
+    program = site.enforcer.points.watch_program(site.domain)
     assert isinstance(program, Program)
     kinds = (Kind.RULE, Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN)
     site.cookies = sorted(
@@ -165,9 +165,9 @@ def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, ad
     )
     site.claim("host1")
     site.count("host1", *range(1, len(site.cookies) + 1))
-    everything = admin.hits(site.tenant)
+    everything = admin.hits.read(site.tenant)
     of_rule = {each.rule: each.packets for each in everything.rules}
-    found = admin.hit_summary(site.tenant, top=2)
+    found = admin.hits.read_summary(site.tenant, top=2)
     ends = everything.egress_default.packets + everything.ingress_return.packets + everything.egress_return.packets
     assert found.permitted == of_rule["p80"] + of_rule["p443"] + ends
     assert found.denied == of_rule["d22"] + everything.ingress_default.packets
@@ -177,9 +177,9 @@ def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, ad
     assert sum(each.permitted for each in found.history) == found.permitted
     assert sum(each.denied for each in found.history) == found.denied
     later = service.clock() + dt.timedelta(hours=1)
-    assert admin.hit_summary(site.tenant, since=later).history == ()
+    assert admin.hits.read_summary(site.tenant, since=later).history == ()
     with pytest.raises(NotFound):
-        admin.hit_summary("nobody")
+        admin.hits.read_summary("nobody")
 
 
 def test_all_who_look_within_a_moment_are_told_the_same(
@@ -189,47 +189,51 @@ def test_all_who_look_within_a_moment_are_told_the_same(
     monkeypatch.setattr(hits, "monotonic", lambda: seconds)
     site.claim("host1")
     site.count("host1", *range(1, len(site.cookies) + 1))
-    first = admin.hit_summary(site.tenant)
+    first = admin.hits.read_summary(site.tenant)
     assert first.history
     site.count("host1", *range(11, len(site.cookies) + 11))
-    assert admin.hit_summary(site.tenant) == first
-    assert admin.hit_summary(site.tenant, since=service.clock()).history == ()
-    assert admin.hit_summary(site.tenant, since=dt.datetime.min.replace(tzinfo=dt.UTC)).permitted > first.permitted
+    assert admin.hits.read_summary(site.tenant) == first
+    assert admin.hits.read_summary(site.tenant, since=service.clock()).history == ()
+    assert (
+        admin.hits.read_summary(site.tenant, since=dt.datetime.min.replace(tzinfo=dt.UTC)).permitted > first.permitted
+    )
     seconds += 2.0
-    assert admin.hit_summary(site.tenant).permitted > first.permitted
+    assert admin.hits.read_summary(site.tenant).permitted > first.permitted
 
 
 def test_hits_of_some_rules_are_those_among_all(site: Site, admin: Client) -> None:
     site.claim("host1")
     site.count("host1", 3, 1)
-    assert {name: each.packets for name, each in admin.hits_of(site.tenant, ["p443", "gone"]).items()} == {"p443": 1}
-    assert admin.hits_of(site.tenant, ["p80", "p443"]).keys() == {"p80", "p443"}
+    assert {name: each.packets for name, each in admin.hits.read_of_rules(site.tenant, ["p443", "gone"]).items()} == {
+        "p443": 1
+    }
+    assert admin.hits.read_of_rules(site.tenant, ["p80", "p443"]).keys() == {"p80", "p443"}
 
 
 def test_tenants_see_their_own_and_operators_all(service: Served, site: Site, admin: Client) -> None:
     site.claim("host1")
     site.count("host1", 3, 1)
-    listed = admin.domain_hits(site.domain)
+    listed = admin.hits.read_domain(site.domain)
     assert [(each.tenant, each.rule, each.packets) for each in listed.items] == [
         (site.tenant, "p80", 3), (site.tenant, "p443", 1)
     ]  # fmt: skip
     assert listed.rules == 2
     assert listed.packets_per_s == pytest.approx(sum(each.packets_per_s for each in listed.items), abs=0.01)
-    assert [each.rule for each in admin.domain_hits(site.domain, contains="443").items] == ["p443"]
+    assert [each.rule for each in admin.hits.read_domain(site.domain, contains="443").items] == ["p443"]
     with service.client(service.make_token(Role.READER, tenant=site.tenant)) as tenant:
-        assert tenant.hits(site.tenant).rules[0].packets == 3
+        assert tenant.hits.read(site.tenant).rules[0].packets == 3
         with pytest.raises(NotFound):
-            tenant.domain_hits(site.domain)
+            tenant.hits.read_domain(site.domain)
 
 
 def test_a_rule_is_unused_only_when_it_was_watched_long_enough(service: Served, site: Site, admin: Client) -> None:
-    assert admin.unused_rules(site.tenant, idle_s=0).watched_since is None
+    assert admin.hits.read_unused_rules(site.tenant, idle_s=0).watched_since is None
     site.claim("host1")
     site.count("host1", 0, 5, notes=(Note(Loss.UNREAD, 7, 1.5),))
-    found = admin.unused_rules(site.tenant, idle_s=3600)
+    found = admin.hits.read_unused_rules(site.tenant, idle_s=3600)
     assert (found.items, found.too_young, found.rules) == ((), 2, 2)
     service.clock.ahead += dt.timedelta(hours=2)
-    found = admin.unused_rules(site.tenant, idle_s=3600)
+    found = admin.hits.read_unused_rules(site.tenant, idle_s=3600)
     assert {each.rule: each.last_hit is None for each in found.items} == {"p80": True, "p443": False}
     assert (found.never, found.idle, found.too_young) == (0.5, 1.0, 0)
     assert all(each.watched_s >= 7200 for each in found.items)
@@ -249,7 +253,7 @@ def test_metrics_have_a_domains_sums_and_name_no_tenant(service: Served, site: S
     assert f"aclflow_counted_octets_total{{{rules}}} 400.0" in text()
     assert f'aclflow_lifted_rules{{domain="{site.domain}"}} 0.0' in text()
     assert f'"{site.tenant}"' not in text()
-    admin.delete_tenant(site.tenant)
+    admin.tenants.delete(site.tenant)
     assert f"aclflow_counted_packets_total{{{rules}}} 4.0" in text(), "what is forgotten is no beginning anew"
 
 
@@ -260,7 +264,7 @@ def test_a_host_without_room_for_connections_is_told_and_not_too_often(
     def told() -> list[dict[str, object]]:
         return [
             dict(each.detail)
-            for each in reversed(admin.newest_events().items)
+            for each in reversed(admin.events.read_newest().items)
             if (each.kind, each.subject) == ("host.full", site.domain)
         ]
 
@@ -294,10 +298,10 @@ def test_tiers_are_told_apart(site: Site, admin: Client) -> None:
 def _count_ahead(admin: Client, site: Site) -> None:
     """Behind a PoP: a rule that denies drops 40 packets on a server, where one that permits lets 7 on; the edge sends
     90 on that the deny matches, and lets 2 past the servers."""
-    admin.add_pop(site.domain, site.domain, ("outside",), functions=8, heavy_interval_s=0)
+    admin.pops.add(site.domain, site.domain, ("outside",), functions=8, heavy_interval_s=0)
     deny = {"id": "d22", "action": "deny", "protocol": "tcp", "destination_ports": 22}
-    admin.insert_rule(site.tenant, rule_from_json(deny), position=0)
-    program = site.enforcer.watch_program(site.domain)
+    admin.acls.insert_rule(site.tenant, rule_from_json(deny), position=0)
+    program = site.enforcer.points.watch_program(site.domain)
     assert isinstance(program, Program)
     permits = [cookie & (1 << 40) - 1 for cookie in site.cookies]
     denied = max(row.cookie & (1 << 40) - 1 for row in program.flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE)
@@ -315,18 +319,18 @@ def _count_ahead(admin: Client, site: Site) -> None:
 
 def test_what_was_decided_ahead_of_the_hosts_is_told_apart(service: Served, site: Site, admin: Client) -> None:
     """A domain without firewalls or an edge has nothing ahead; a deny at the edge is no drop but sent on."""
-    assert all(not each.ahead for each in admin.hits(site.tenant).rules)
+    assert all(not each.ahead for each in admin.hits.read(site.tenant).rules)
     _count_ahead(admin, site)
-    found = admin.hits(site.tenant, sort="packets")
+    found = admin.hits.read(site.tenant, sort="packets")
     assert [(each.rule, each.packets, dict(each.ahead)) for each in found.rules] == [
         ("d22", 0, {"server": 40, "edge": 0}),
         ("p80", 9, {"server": 7, "edge": 2}),
         ("p443", 0, {"server": 0, "edge": 0}),
     ]
     assert found.ingress_default.ahead == {"server": 0, "edge": 0}
-    assert admin.hits_of(site.tenant, ["d22"])["d22"].ahead["server"] == 40
-    assert all(not each.ahead for each in admin.hits(site.tenant, tier="server").rules)
-    summary = admin.hit_summary(site.tenant, top=1)
+    assert admin.hits.read_of_rules(site.tenant, ["d22"])["d22"].ahead["server"] == 40
+    assert all(not each.ahead for each in admin.hits.read(site.tenant, tier="server").rules)
+    summary = admin.hits.read_summary(site.tenant, top=1)
     assert (summary.permitted, summary.denied, summary.denied_ahead, summary.unused) == (9, 0, 40, 1)
     assert summary.busiest == (BusyRule("d22", 40),)
     shown = called(service, "acl", "hits", site.tenant, "--sort", "packets").out.splitlines()
@@ -336,7 +340,9 @@ def test_what_was_decided_ahead_of_the_hosts_is_told_apart(service: Served, site
 
 def test_a_rule_that_drops_ahead_of_the_hosts_is_not_unused(service: Served, site: Site, admin: Client) -> None:
     _count_ahead(admin, site)
-    assert {each.rule for each in admin.unused_rules(site.tenant, idle_s=0).items if each.last_hit is None} == {"p443"}
+    assert {
+        each.rule for each in admin.hits.read_unused_rules(site.tenant, idle_s=0).items if each.last_hit is None
+    } == {"p443"}
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

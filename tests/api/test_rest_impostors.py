@@ -31,7 +31,7 @@ class Site:
     admin: Client
 
     def report(self, *impostors: Impostor) -> None:
-        self.client.report_impostors(self.domain, self.enforcer, impostors)
+        self.client.points.report_impostors(self.domain, self.enforcer, impostors)
 
     def post(self, **body: object) -> int:
         path = f"/v1/domains/{self.domain}/enforcers/{self.enforcer}/report"
@@ -41,7 +41,7 @@ class Site:
         """Details of the events about the domain's impostors, the oldest first."""
         return [
             dict(each.detail)
-            for each in reversed(self.admin.newest_events().items)
+            for each in reversed(self.admin.events.read_newest().items)
             if (each.kind, each.subject) == ("host.impersonated", self.domain)
         ]
 
@@ -50,10 +50,10 @@ class Site:
 def site(service: Served, admin: Client) -> Iterator[Site]:
     number = next(_numbers)
     domain = f"pop{number}"
-    admin.create_domain(domain)
+    admin.domains.create(domain)
     for index in (1, 2):
-        admin.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
-    joined = admin.enrol(admin.invite_enforcer(domain), name="c1", kind="openflow")
+        admin.domains.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
+    joined = admin.enrolment.enrol(admin.enrolment.invite(domain), name="c1", kind="openflow")
     with service.client(joined.token) as client, service.http(joined.token) as http:
         yield Site(domain, joined.enforcer, client, http, admin)
 
@@ -102,17 +102,19 @@ def test_a_report_is_taken_without_any(site: Site) -> None:
     points = [{"host": "host1", "generation": 1, "digest": "00" * 16, "state": "enforced"}]
     assert site.post(points=points, sequence=1) == 204
     site.report(STRANGER)
-    site.client.report(site.domain, site.enforcer, points=[PointReport("host2", 1, bytes(16), "drifted")], sequence=2)
-    state = site.admin.generation(site.domain, 1)
+    site.client.points.report(
+        site.domain, site.enforcer, points=[PointReport("host2", 1, bytes(16), "drifted")], sequence=2
+    )
+    state = site.admin.domains.read_generation(site.domain, 1)
     assert [(each.host, each.state) for each in state.laggards] == [("host2", "drifted")]
     assert len(site.told()) == 1
 
 
 def test_a_controller_raises_no_alarm_about_hosts_of_others(service: Served, site: Site, admin: Client) -> None:
-    token = admin.invite_enforcer(site.domain, name="c2", kind="openflow", hosts=("host2",))
-    joined = admin.enrol(token, name="c2", kind="openflow")
+    token = admin.enrolment.invite(site.domain, name="c2", kind="openflow", hosts=("host2",))
+    joined = admin.enrolment.enrol(token, name="c2", kind="openflow")
     with service.client(joined.token) as other, pytest.raises(Forbidden, match="does not speak for 'host1'"):
-        other.report_impostors(site.domain, joined.enforcer, [Impostor("host2", "192.0.2.9"), STRANGER])
+        other.points.report_impostors(site.domain, joined.enforcer, [Impostor("host2", "192.0.2.9"), STRANGER])
     assert site.told() == []
 
 

@@ -147,20 +147,20 @@ class Town:
 
 @pytest.fixture(scope="module")
 def town(service: Served, admin: Client) -> Iterator[Town]:
-    admin.create_domain("pop")
-    admin.create_domain("elsewhere")
-    admin.add_host("pop", Host("host1", 1, "up0"))
+    admin.domains.create("pop")
+    admin.domains.create("elsewhere")
+    admin.domains.add_host("pop", Host("host1", 1, "up0"))
     for tenant, prefix in (("blue", "10.1.0.0/16"), ("red", "10.2.0.0/16")):
-        admin.create_tenant(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
-        admin.put_acl(tenant, acl_from_json({"groups": {"office": {"prefixes": ["192.0.2.1"]}}, "rules": [RULE]}))
+        admin.tenants.create(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
+        admin.acls.put(tenant, acl_from_json({"groups": {"office": {"prefixes": ["192.0.2.1"]}}, "rules": [RULE]}))
     PROPOSALS.append(_proposed(service, admin, "pop", "red"))
-    DRAFTS.append(admin.share_draft("red", acl_from_json({"rules": [RULE]}), base=1).id)
-    admin.add_waiver(
+    DRAFTS.append(admin.drafts.share("red", acl_from_json({"rules": [RULE]}), base=1).id)
+    admin.waivers.add(
         "red", "wide", ["r"], reason="for the routes about it", ends=dt.datetime(2101, 1, 1, tzinfo=dt.UTC)
     )
     with service.client("") as anybody:
-        enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
-        point_enrolment = anybody.enrol(admin.invite_enforcer("pop"), name="d", kind="openflow")
+        enrolment = anybody.enrolment.enrol(admin.enrolment.invite("elsewhere"), name="c", kind="openflow")
+        point_enrolment = anybody.enrolment.enrol(admin.enrolment.invite("pop"), name="d", kind="openflow")
     with (
         service.http() as boss,
         service.http(service.make_token(Role.MEMBER, "red")) as member,
@@ -173,13 +173,13 @@ def town(service: Served, admin: Client) -> Iterator[Town]:
 
 def _proposed(service: Served, admin: Client, domain: str, tenant: str) -> str:
     """Propose a change of a tenant's list, which then needs no approval any more."""
-    admin.set_approvals(domain, operator_rules=False, tenants=[tenant])
-    made = admin.put_acl(tenant, acl_from_json({"rules": []})).proposal
-    unmarked = admin.set_approvals(domain, operator_rules=False, tenants=[]).proposal
+    admin.proposals.set_approvals(domain, operator_rules=False, tenants=[tenant])
+    made = admin.acls.put(tenant, acl_from_json({"rules": []})).proposal
+    unmarked = admin.proposals.set_approvals(domain, operator_rules=False, tenants=[]).proposal
     assert made is not None
     assert unmarked is not None
     with service.client(service.make_token(Role.ADMIN)) as other:
-        other.approve_proposal(ProposedAbout(domain=domain), unmarked.id)
+        other.proposals.approve(ProposedAbout(domain=domain), unmarked.id)
     return made.id
 
 
@@ -324,11 +324,11 @@ def test_a_trace_does_not_show_other_tenants_lists(town: Town) -> None:
 
 def test_an_expired_or_revoked_token_is_out_at_once(town: Town, admin: Client) -> None:
     soon = dt.datetime.now(dt.UTC) + town.served.clock.ahead + dt.timedelta(seconds=30)
-    record, secret = admin.create_token("member", tenant="red", expires=soon)
-    revoked, revoked_secret = admin.create_token("reader", tenant="red", description="for the console")
+    record, secret = admin.tokens.create("member", tenant="red", expires=soon)
+    revoked, revoked_secret = admin.tokens.create("reader", tenant="red", description="for the console")
     with town.served.http(secret) as short, town.served.http(revoked_secret) as other:
         assert short.get("/v1/tenants/red").status_code == other.get("/v1/tenants/red").status_code == 200
-        admin.revoke_token(revoked.id)
+        admin.tokens.revoke(revoked.id)
         assert other.get("/v1/tenants/red").status_code == 401
         town.served.clock.ahead += dt.timedelta(seconds=31)  # less than a jump, of which an event would tell
         assert short.get("/v1/tenants/red").status_code == 401
@@ -348,7 +348,7 @@ def test_what_waits_for_its_turn_is_not_done_for_a_token_that_was_revoked_meanwh
 
     monkeypatch.setattr("api.context.CHECKED_S", 0.0)
     rule = {"id": "late", "action": "permit"}
-    record, secret = admin.create_token("member", tenant="red")
+    record, secret = admin.tokens.create("member", tenant="red")
     monkeypatch.setattr(Control, "carry_out", held_up)
     with town.served.http(secret) as http, ThreadPoolExecutor(1) as pool:
         write = pool.submit(http.post, "/v1/tenants/red/acl/rules", json=rule)
@@ -357,11 +357,11 @@ def test_what_waits_for_its_turn_is_not_done_for_a_token_that_was_revoked_meanwh
             unit.tokens.revoke(record.id)
         revoked.set()
         assert write.result(PATIENCE_S).status_code == 401
-    assert "late" not in {rule.id for rule in admin.acl("red").acl.rules}
+    assert "late" not in {rule.id for rule in admin.acls.read("red").acl.rules}
 
 
 def test_tokens_are_stored_hashed_and_listed_without_secrets(town: Town, admin: Client) -> None:
-    _, secret = admin.create_token("admin", description="second")
+    _, secret = admin.tokens.create("admin", description="second")
     listed = town.admin.get("/v1/tokens").text
     assert secret not in listed
     assert "second" in listed
@@ -386,18 +386,18 @@ def test_a_bad_token_is_not_made(town: Town, body: dict[str, object], place: str
 
 
 def test_events_tell_who_did_what(town: Town, admin: Client) -> None:
-    before = admin.events(limit=1000).items[-1].id
-    admin.put_acl("red", acl_from_json({"rules": [RULE, {**RULE, "id": "s"}]}))
-    page = admin.events(since=before)
+    before = admin.events.read(limit=1000).items[-1].id
+    admin.acls.put("red", acl_from_json({"rules": [RULE, {**RULE, "id": "s"}]}))
+    page = admin.events.read(since=before)
     assert [(event.kind, event.subject, event.detail.get("by")) for event in page.items] == [
         ("acl.replaced", "red", "admin:1"),
         ("generation.published", "pop", None),
     ]
-    token, secret = admin.create_token("member", tenant="red", description="Ann of red")
+    token, secret = admin.tokens.create("member", tenant="red", description="Ann of red")
     with Client(town.served.url, secret) as member:
-        member.put_acl("red", acl_from_json({"rules": [RULE]}))
-    replaced = [event for event in admin.events(since=before).items if event.kind == "acl.replaced"][-1]
-    assert replaced.by() == next(iter(admin.acl_versions("red"))).by() == f"Ann of red (member {token.id})"
+        member.acls.put("red", acl_from_json({"rules": [RULE]}))
+    replaced = [event for event in admin.events.read(since=before).items if event.kind == "acl.replaced"][-1]
+    assert replaced.by() == next(iter(admin.acls.read_versions("red"))).by() == f"Ann of red (member {token.id})"
 
 
 def test_health_and_metrics_are_open_and_name_no_tenant(town: Town) -> None:

@@ -26,8 +26,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with a tenant that owns every address."""
     with served(tmp_path_factory.mktemp("laws")) as running:
         with running.client() as admin:
-            admin.create_domain("pop")
-            admin.create_tenant("all", domain="pop", prefixes=[EVERY_IPV4, EVERY_IPV6])
+            admin.domains.create("pop")
+            admin.tenants.create("all", domain="pop", prefixes=[EVERY_IPV4, EVERY_IPV6])
         yield running
 
 
@@ -40,25 +40,25 @@ def admin_of(world: Served) -> Iterator[Client]:
 @LAW
 @given(acl=acls())
 def test_every_list_comes_back_as_it_was_sent(admin_of: Client, acl: Acl) -> None:
-    etag = admin_of.put_acl("all", acl).etag
-    seen = admin_of.acl("all")
+    etag = admin_of.acls.put("all", acl).etag
+    seen = admin_of.acls.read("all")
     assert (seen.acl, seen.etag) == (acl, etag)
-    assert tuple(admin_of.rules("all")) == acl.rules
+    assert tuple(admin_of.acls.read_rules("all")) == acl.rules
 
 
 def change(admin: Client, step: tuple[str, int, Acl, Rule]) -> None:
     """One change of the list, if it can be made as it is now."""
     kind, place, acl, rule = step
-    now = admin.acl("all").acl.rules
+    now = admin.acls.read("all").acl.rules
     try:
         if kind == "replace":
-            admin.put_acl("all", acl)
+            admin.acls.put("all", acl)
         elif kind == "insert":
-            admin.insert_rule("all", rule, position=place % (len(now) + 1))
+            admin.acls.insert_rule("all", rule, position=place % (len(now) + 1))
         elif now and kind == "delete":
-            admin.delete_rule("all", now[place % len(now)].id)
+            admin.acls.delete_rule("all", now[place % len(now)].id)
         elif now and kind == "swap":
-            admin.put_rule("all", now[place % len(now)])
+            admin.acls.put_rule("all", now[place % len(now)])
     except ChangeTheRequest:
         return
 
@@ -74,7 +74,7 @@ def test_an_enforcer_that_looks_now_and_then_holds_what_the_store_says(
     world: Served, admin_of: Client, story: list[tuple[str, int, Acl, Rule]], looks: list[int]
 ) -> None:
     """Whether it sees every change or sleeps through some, deltas bring it to the program compiled from scratch."""
-    held = admin_of.watch_program("pop")
+    held = admin_of.points.watch_program("pop")
     assert isinstance(held, Program)
     for index, step in enumerate(story):
         change(admin_of, step)
@@ -89,7 +89,7 @@ def test_an_enforcer_that_looks_now_and_then_holds_what_the_store_says(
 
 
 def after_a_look(admin: Client, held: Program) -> Program:
-    answer = admin.watch_program("pop", Held(held.digest, held.generation), wait_s=0)
+    answer = admin.points.watch_program("pop", Held(held.digest, held.generation), wait_s=0)
     if isinstance(answer, Delta):
         assert answer.generation > held.generation
         return apply(held, answer)

@@ -26,14 +26,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module", autouse=True)
 def _domain(admin: Client) -> None:
-    admin.create_domain("pop")
+    admin.domains.create("pop")
 
 
 @pytest.fixture
 def tenant(admin: Client) -> str:
     """A fresh tenant with a /16 of its own."""
     number = next(_numbers)
-    admin.create_tenant(f"t{number}", domain="pop", prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    admin.tenants.create(f"t{number}", domain="pop", prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
     return f"t{number}"
 
 
@@ -67,52 +67,52 @@ def test_what_needs_too_many_flow_entries_is_refused_without_a_turn(
     odd = [2 * each + 1 for each in range(31)]
     wide = [web_of(tenant, id=f"w{each}", source_ports=odd, destination_ports=odd) for each in range(420)]
     with pytest.raises(TooLarge, match=r"rules\[0\].*may need 403636 flow entries, and the ceiling is 400000"):
-        admin.put_acl(tenant, rules(*wide), etag=admin.acl(tenant).etag)
+        admin.acls.put(tenant, rules(*wide), etag=admin.acls.read(tenant).etag)
     with monkeypatch.context() as patch:
         patch.setattr(Ceilings, "check_rule", refused)
         with pytest.raises(TooLarge, match="'w0' is too wide"):
-            admin.insert_rule(tenant, rule(wide[0]))
+            admin.acls.insert_rule(tenant, rule(wide[0]))
     assert not turns
-    admin.put_acl(tenant, rules(SSH), etag=admin.acl(tenant).etag)
+    admin.acls.put(tenant, rules(SSH), etag=admin.acls.read(tenant).etag)
     assert len(turns) == 1
 
 
 def test_a_list_comes_back_as_it_was_sent(admin: Client, tenant: str) -> None:
     acl = rules(web_of(tenant), SSH, DNS)
-    empty = admin.acl(tenant)
+    empty = admin.acls.read(tenant)
     assert empty.acl == Acl()
-    written = admin.put_acl(tenant, acl, etag=empty.etag)
+    written = admin.acls.put(tenant, acl, etag=empty.etag)
     assert written.changed
-    assert written.generation == admin.domain("pop").generation
-    seen = admin.acl(tenant)
+    assert written.generation == admin.domains.read("pop").generation
+    seen = admin.acls.read(tenant)
     assert (seen.acl, seen.etag) == (acl, written.etag)
 
 
 def test_writing_the_same_list_again_changes_nothing(admin: Client, tenant: str) -> None:
     acl = rules(web_of(tenant))
-    first = admin.put_acl(tenant, acl)
-    second = admin.put_acl(tenant, acl)
+    first = admin.acls.put(tenant, acl)
+    second = admin.acls.put(tenant, acl)
     assert not second.changed
     assert (second.generation, second.etag) == (first.generation, first.etag)
 
 
 def test_of_two_writers_the_second_is_told(admin: Client, tenant: str) -> None:
-    etag = admin.acl(tenant).etag
-    admin.put_acl(tenant, rules(SSH), etag=etag)
+    etag = admin.acls.read(tenant).etag
+    admin.acls.put(tenant, rules(SSH), etag=etag)
     with pytest.raises(Stale) as caught:
-        admin.put_acl(tenant, rules(DNS), etag=etag)
+        admin.acls.put(tenant, rules(DNS), etag=etag)
     assert caught.value.place == "header.If-Match"
-    assert admin.acl(tenant).acl == rules(SSH)
+    assert admin.acls.read(tenant).acl == rules(SSH)
 
 
 def test_history_is_kept(admin: Client, tenant: str) -> None:
     lists = [rules(SSH), rules(SSH, DNS), rules(DNS)]
-    versions = [admin.put_acl(tenant, acl).version for acl in lists]
-    assert [line.version for line in admin.acl_versions(tenant)] == [*reversed(versions), 0]
+    versions = [admin.acls.put(tenant, acl).version for acl in lists]
+    assert [line.version for line in admin.acls.read_versions(tenant)] == [*reversed(versions), 0]
     for version, acl in zip(versions, lists, strict=True):
-        assert admin.acl(tenant, version=version).acl == acl
+        assert admin.acls.read(tenant, version=version).acl == acl
     with pytest.raises(NotFound):
-        admin.acl(tenant, version=99)
+        admin.acls.read(tenant, version=99)
 
 
 BAD_LISTS = [
@@ -138,12 +138,12 @@ BAD_LISTS = [
 def test_a_bad_list_names_the_place_and_changes_nothing(
     http: httpx.Client, admin: Client, tenant: str, document: object, error: type[Exception], place: str | None
 ) -> None:
-    before = admin.put_acl(tenant, rules(DNS))
+    before = admin.acls.put(tenant, rules(DNS))
     answer = http.put(f"/v1/tenants/{tenant}/acl", json=document, headers={"If-Match": "*"})
     assert answer.status_code == (422 if error is BadPolicy else 400)
     assert answer.json().get("place") == place
-    assert admin.acl(tenant).etag == before.etag
-    assert admin.domain("pop").generation == before.generation
+    assert admin.acls.read(tenant).etag == before.etag
+    assert admin.domains.read("pop").generation == before.generation
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"rules": [1e999]}', b"[" * 100_000, b"\xff"])
@@ -154,41 +154,41 @@ def test_a_body_that_is_no_json_is_refused(http: httpx.Client, tenant: str, body
 
 def test_a_list_of_more_levels_than_priorities_is_refused_before_it_is_written(admin: Client, tenant: str) -> None:
     """Every rule overlaps every other, so each needs a priority of its own."""
-    before = admin.put_acl(tenant, rules(DNS))
+    before = admin.acls.put(tenant, rules(DNS))
     deep = [{"id": f"r{index}", "action": "permit"} for index in range(29_701)]
     with pytest.raises(TooLarge, match="priorities") as caught:
-        admin.put_acl(tenant, acl_from_json({"rules": deep}))
+        admin.acls.put(tenant, acl_from_json({"rules": deep}))
     assert caught.value.place is not None
     assert caught.value.place.startswith("rules[29")
-    assert admin.acl(tenant).etag == before.etag
-    assert admin.domain("pop").generation == before.generation
+    assert admin.acls.read(tenant).etag == before.etag
+    assert admin.domains.read("pop").generation == before.generation
 
 
 # ---------------------------------------------------------------------------------------------------- single rules
 
 
 def test_rules_go_where_they_are_put(admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(web_of(tenant)))
-    admin.insert_rule(tenant, rule(SSH), position=0)
-    admin.insert_rule(tenant, rule(DNS), before="web")
-    admin.insert_rule(tenant, rule({**DNS, "id": "ntp", "destination_ports": 123}), after="ssh")
-    last = admin.insert_rule(tenant, rule({**DNS, "id": "last", "destination_ports": 9}))
-    assert [each.id for each in admin.rules(tenant)] == ["ssh", "ntp", "dns", "web", "last"]
-    assert admin.rule(tenant, "last").etag == last.etag
-    admin.delete_rule(tenant, "dns")
-    assert [each.id for each in admin.acl(tenant).acl.rules] == ["ssh", "ntp", "web", "last"]
+    admin.acls.put(tenant, rules(web_of(tenant)))
+    admin.acls.insert_rule(tenant, rule(SSH), position=0)
+    admin.acls.insert_rule(tenant, rule(DNS), before="web")
+    admin.acls.insert_rule(tenant, rule({**DNS, "id": "ntp", "destination_ports": 123}), after="ssh")
+    last = admin.acls.insert_rule(tenant, rule({**DNS, "id": "last", "destination_ports": 9}))
+    assert [each.id for each in admin.acls.read_rules(tenant)] == ["ssh", "ntp", "dns", "web", "last"]
+    assert admin.acls.read_rule(tenant, "last").etag == last.etag
+    admin.acls.delete_rule(tenant, "dns")
+    assert [each.id for each in admin.acls.read(tenant).acl.rules] == ["ssh", "ntp", "web", "last"]
 
 
 def test_rules_move_and_keep_their_numbers(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(SSH, DNS, web_of(tenant)))
-    first = admin.move_rule(tenant, "web", position=0)
+    admin.acls.put(tenant, rules(SSH, DNS, web_of(tenant)))
+    first = admin.acls.move_rule(tenant, "web", position=0)
     assert first.changed
-    admin.move_rule(tenant, "ssh", after="dns")
-    assert [each.id for each in admin.rules(tenant)] == ["web", "dns", "ssh"]
-    admin.move_rule(tenant, "web")
-    admin.move_rule(tenant, "ssh", before="dns")
-    assert [each.id for each in admin.rules(tenant)] == ["ssh", "dns", "web"]
-    assert not admin.move_rule(tenant, "ssh", position=0).changed
+    admin.acls.move_rule(tenant, "ssh", after="dns")
+    assert [each.id for each in admin.acls.read_rules(tenant)] == ["web", "dns", "ssh"]
+    admin.acls.move_rule(tenant, "web")
+    admin.acls.move_rule(tenant, "ssh", before="dns")
+    assert [each.id for each in admin.acls.read_rules(tenant)] == ["ssh", "dns", "web"]
+    assert not admin.acls.move_rule(tenant, "ssh", position=0).changed
     path = f"/v1/tenants/{tenant}/acl/rules"
     anyhow = {"If-Match": "*"}
     assert http.put(f"{path}/ssh/place?position=3", headers=anyhow).status_code == 400
@@ -196,11 +196,11 @@ def test_rules_move_and_keep_their_numbers(admin: Client, http: httpx.Client, te
     assert http.put(f"{path}/nobody/place?position=0", headers=anyhow).status_code == 404
     assert http.put(f"{path}/ssh/place?position=0&before=dns", headers=anyhow).status_code == 400
     with pytest.raises(Stale):
-        admin.move_rule(tenant, "dns", position=0, etag=first.etag)
+        admin.acls.move_rule(tenant, "dns", position=0, etag=first.etag)
 
 
 def test_rules_are_listed_by_how_their_ids_begin(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(SSH, DNS, web_of(tenant)))
+    admin.acls.put(tenant, rules(SSH, DNS, web_of(tenant)))
     path = f"/v1/tenants/{tenant}/acl/rules"
     assert [each["id"] for each in http.get(path, params={"begins": "d"}).json()["items"]] == ["dns"]
     assert http.get(path, params={"begins": "x"}).json()["items"] == []
@@ -208,7 +208,7 @@ def test_rules_are_listed_by_how_their_ids_begin(admin: Client, http: httpx.Clie
 
 
 def test_bad_places_are_refused(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(DNS))
+    admin.acls.put(tenant, rules(DNS))
     path = f"/v1/tenants/{tenant}/acl/rules"
     assert http.post(f"{path}?position=2", json=SSH).status_code == 400
     assert http.post(f"{path}?position=-1", json=SSH).json()["place"] == "query.position"
@@ -216,29 +216,29 @@ def test_bad_places_are_refused(admin: Client, http: httpx.Client, tenant: str) 
     assert (answer.status_code, answer.json()["place"]) == (404, "query.before")
     assert http.post(f"{path}?before=dns&after=dns", json=SSH).json()["place"] == "query"
     with pytest.raises(Conflict):
-        admin.insert_rule(tenant, rule(DNS))
-    assert admin.acl(tenant).acl == rules(DNS)
+        admin.acls.insert_rule(tenant, rule(DNS))
+    assert admin.acls.read(tenant).acl == rules(DNS)
 
 
 def test_a_rule_is_changed_on_its_own_condition(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(SSH, DNS))
-    seen = admin.rule(tenant, "ssh")
-    admin.put_rule(tenant, rule({**DNS, "destination_ports": 5353}))  # another rule: does not get in the way
-    written = admin.put_rule(tenant, rule({**SSH, "action": "permit"}), etag=seen.etag)
-    assert admin.rule(tenant, "ssh").etag == written.etag
+    admin.acls.put(tenant, rules(SSH, DNS))
+    seen = admin.acls.read_rule(tenant, "ssh")
+    admin.acls.put_rule(tenant, rule({**DNS, "destination_ports": 5353}))  # another rule: does not get in the way
+    written = admin.acls.put_rule(tenant, rule({**SSH, "action": "permit"}), etag=seen.etag)
+    assert admin.acls.read_rule(tenant, "ssh").etag == written.etag
     with pytest.raises(Stale):
-        admin.put_rule(tenant, rule(SSH), etag=seen.etag)
+        admin.acls.put_rule(tenant, rule(SSH), etag=seen.etag)
     with pytest.raises(Stale):
-        admin.delete_rule(tenant, "ssh", etag=seen.etag)
+        admin.acls.delete_rule(tenant, "ssh", etag=seen.etag)
     path = f"/v1/tenants/{tenant}/acl/rules/ssh"
     assert http.put(path, json=SSH).status_code == 428
     assert http.delete(path).status_code == 428
-    same = admin.put_rule(tenant, rule({**SSH, "action": "permit"}))
+    same = admin.acls.put_rule(tenant, rule({**SSH, "action": "permit"}))
     assert (same.changed, same.etag) == (False, written.etag)
 
 
 def test_a_rule_keeps_its_id(http: httpx.Client, admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(SSH))
+    admin.acls.put(tenant, rules(SSH))
     path = f"/v1/tenants/{tenant}/acl/rules/ssh"
     anything = {"If-Match": "*"}
     other = http.put(path, json=DNS, headers=anything)
@@ -267,7 +267,7 @@ def test_a_bad_rule_names_the_place(
 
 
 def test_rules_come_in_pages(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(*({**DNS, "id": f"r{index}", "destination_ports": 1 + index} for index in range(5))))
+    admin.acls.put(tenant, rules(*({**DNS, "id": f"r{index}", "destination_ports": 1 + index} for index in range(5))))
     path = f"/v1/tenants/{tenant}/acl/rules"
     page = http.get(path, params={"limit": 2, "marker": "r1"}).json()
     assert ([each["id"] for each in page["items"]], page["next"]) == (["r2", "r3"], "r3")
@@ -277,10 +277,10 @@ def test_rules_come_in_pages(admin: Client, http: httpx.Client, tenant: str) -> 
 
 
 def test_an_inserted_rule_with_a_key_is_inserted_once(admin: Client, tenant: str) -> None:
-    first = admin.insert_rule(tenant, rule(SSH), key="again")
-    assert admin.insert_rule(tenant, rule(SSH), key="again") == first
+    first = admin.acls.insert_rule(tenant, rule(SSH), key="again")
+    assert admin.acls.insert_rule(tenant, rule(SSH), key="again") == first
     with pytest.raises(Conflict):
-        admin.insert_rule(tenant, rule(DNS), key="again")
+        admin.acls.insert_rule(tenant, rule(DNS), key="again")
 
 
 # ---------------------------------------------------------------------------------------------------- looking
@@ -293,27 +293,27 @@ def packet(destination: str, port: int, source: str = "192.0.2.9") -> Packet:
 
 def test_what_is_odd_about_a_list_is_looked_for_once_a_version(admin: Client, tenant: str) -> None:
     first = rules({**SSH, "id": "first"}, {**SSH, "id": "second"})
-    version = admin.put_acl(tenant, first).version
-    found, again = admin.standing(tenant), admin.standing(tenant)
+    version = admin.acls.put(tenant, first).version
+    found, again = admin.acls.read_standing(tenant), admin.acls.read_standing(tenant)
     assert found == again
-    dry = admin.check_acl(tenant, first)
+    dry = admin.acls.check(tenant, first)
     assert (found.version, found.counts, found.cost) == (version, dry.counts, dry.cost)
     assert sorted(map(str, found.findings)) == sorted(map(str, dry.findings))
     assert found.findings
-    admin.delete_rule(tenant, "second")
-    assert admin.standing(tenant).findings == ()
+    admin.acls.delete_rule(tenant, "second")
+    assert admin.acls.read_standing(tenant).findings == ()
 
 
 def test_a_trace_names_the_lists_and_the_rule(admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(web_of(tenant), SSH))
+    admin.acls.put(tenant, rules(web_of(tenant), SSH))
     own = f"10.{tenant[1:]}.0.7"
-    trace = admin.trace(tenant, packet(own, 80))
+    trace = admin.acls.trace(tenant, packet(own, 80))
     assert (trace.action, [step.rule for step in trace.steps]) == ("permit", ["web"])
     assert trace.rule is not None
     assert trace.rule["id"] == "web"
-    denied = admin.trace(tenant, packet(own, 22))
+    denied = admin.acls.trace(tenant, packet(own, 22))
     assert (denied.action, denied.steps[0].rule) == ("deny", "ssh")
-    default = admin.trace(tenant, packet(own, 23))
+    default = admin.acls.trace(tenant, packet(own, 23))
     assert (default.action, default.steps[0].rule, default.rule) == ("deny", None, None)
 
 
@@ -335,9 +335,9 @@ def test_a_bad_packet_names_the_place(http: httpx.Client, tenant: str, changes: 
 
 
 def test_a_dry_run_finds_costs_compares_and_changes_nothing(admin: Client, tenant: str) -> None:
-    before = admin.put_acl(tenant, rules(web_of(tenant)))
+    before = admin.acls.put(tenant, rules(web_of(tenant)))
     candidate = rules(web_of(tenant, destination_ports=80), web_of(tenant, id="again", destination_ports=80))
-    review = admin.check_acl(tenant, candidate)
+    review = admin.acls.check(tenant, candidate)
     assert ("duplicate", ("again", "web")) in [(each.kind, each.rules) for each in review.findings]
     assert review.cost.ingress.rules == 2
     assert review.cost.ingress.levels == 3  # two that overlap, and return traffic
@@ -345,14 +345,14 @@ def test_a_dry_run_finds_costs_compares_and_changes_nothing(admin: Client, tenan
         ("deny", ["web"], ["_default"])
     ]
     assert review.difference[0]["witness"]["destination_port"] == 443
-    assert admin.acl(tenant).etag == before.etag
+    assert admin.acls.read(tenant).etag == before.etag
     with pytest.raises(BadPolicy, match="own prefixes"):
-        admin.check_acl(tenant, rules({**SSH, "destination": "203.0.113.1"}))
+        admin.acls.check(tenant, rules({**SSH, "destination": "203.0.113.1"}))
 
 
 def test_hits_start_at_zero_in_the_order_of_the_list(admin: Client, tenant: str) -> None:
-    admin.put_acl(tenant, rules(SSH, web_of(tenant), DNS))
-    hits = admin.hits(tenant).rules
+    admin.acls.put(tenant, rules(SSH, web_of(tenant), DNS))
+    hits = admin.hits.read(tenant).rules
     assert [each.rule for each in hits] == ["ssh", "web", "dns"]
     assert {(each.packets, each.bytes, each.last_hit) for each in hits} == {(0, 0, None)}
 
@@ -361,7 +361,7 @@ def test_a_key_that_stands_twice_is_refused_wherever_json_is_taken(
     admin: Client, tenant: str, http: httpx.Client
 ) -> None:
     """Readers would take one of the two as they like: a proxy that looks at bodies another one than the service."""
-    before = admin.acl(tenant).acl
+    before = admin.acls.read(tenant).acl
     deep = '{"a":' * 900 + '{"b":1,"b":2}' + "}" * 900
     rule = '"id": "web", "action": "deny", "action": "permit"'
     for method, path, body in (
@@ -379,64 +379,64 @@ def test_a_key_that_stands_twice_is_refused_wherever_json_is_taken(
         answer = http.request(method, path, content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == 400, (path, answer.text)
         assert "stands twice" in answer.text or "nested" in answer.text, (path, answer.text)
-    assert admin.acl(tenant).acl == before
+    assert admin.acls.read(tenant).acl == before
 
 
 @pytest.mark.parametrize("rate", [0, 10_001, "7"])
 def test_a_rate_of_messages_about_path_mtu_that_no_switch_keeps_is_refused(
     admin: Client, http: httpx.Client, rate: object
 ) -> None:
-    admin.create_domain(f"rate-{rate}", path_mtu_rate=7)
+    admin.domains.create(f"rate-{rate}", path_mtu_rate=7)
     for body, place in (({"path_mtu_rate": rate}, "path_mtu_rate"), ({}, "body")):
         answer = http.patch(f"/v1/domains/rate-{rate}", json=body, headers={"If-Match": "*"})
         assert (answer.status_code, answer.json()["place"]) == (400, place), answer.text
-    assert admin.domain(f"rate-{rate}").path_mtu_rate == 7
+    assert admin.domains.read(f"rate-{rate}").path_mtu_rate == 7
 
 
 def test_a_stateless_rule_is_taken_where_hosts_track_and_refused_by_name_where_iptables_does(admin: Client) -> None:
-    admin.create_domain("alone")
-    admin.create_tenant("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])
+    admin.domains.create("alone")
+    admin.tenants.create("alone-shop", domain="alone", prefixes=[Prefix.parse("10.250.0.0/16")])
     marked = {**DNS, "stateless": True}
-    admin.put_acl("alone-shop", rules(SSH, marked))
-    assert [rule.stateless for rule in admin.acl("alone-shop").acl.rules] == [False, True]
-    admin.set_return_traffic("alone", ReturnTraffic.TRACKED)
-    admin.add_firewall("alone", "alone-nft", "nftables")
-    admin.add_firewall("alone", "alone-fw", "iptables")
+    admin.acls.put("alone-shop", rules(SSH, marked))
+    assert [rule.stateless for rule in admin.acls.read("alone-shop").acl.rules] == [False, True]
+    admin.domains.set_return_traffic("alone", ReturnTraffic.TRACKED)
+    admin.firewalls.add("alone", "alone-nft", "nftables")
+    admin.firewalls.add("alone", "alone-fw", "iptables")
     carriers = [Carrier("alone-fw", 1, Link("l1", "02:00:00:00:00:01"), Link("r1", "02:00:00:00:00:02"))]
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.set_spread("alone", carriers, stateful=True)
-    admin.put_rule("alone-shop", rule_from_json(DNS))
-    admin.set_spread("alone", carriers, stateful=True)
+        admin.spread.configure("alone", carriers, stateful=True)
+    admin.acls.put_rule("alone-shop", rule_from_json(DNS))
+    admin.spread.configure("alone", carriers, stateful=True)
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.put_rule("alone-shop", rule_from_json(marked))
-    assert not any(rule.stateless for rule in admin.acl("alone-shop").acl.rules)
-    admin.remove_firewall("alone", "alone-fw")
-    admin.put_rule("alone-shop", rule_from_json(marked))
+        admin.acls.put_rule("alone-shop", rule_from_json(marked))
+    assert not any(rule.stateless for rule in admin.acls.read("alone-shop").acl.rules)
+    admin.firewalls.remove("alone", "alone-fw")
+    admin.acls.put_rule("alone-shop", rule_from_json(marked))
     with pytest.raises(BadPolicy, match="rule 'dns' looks at fragments"):
-        admin.put_rule(
+        admin.acls.put_rule(
             "alone-shop", rule_from_json({"id": "dns", "action": "deny", "fragments": True, "stateless": True})
         )
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.add_firewall("alone", "alone-fw", "iptables")
+        admin.firewalls.add("alone", "alone-fw", "iptables")
 
 
 def test_a_fleet_that_spreads_stateful_takes_no_rule_that_its_vnfs_cannot_carry(admin: Client) -> None:
     """Neither by its settings, nor by a rule that comes before its traffic is spread."""
-    admin.create_domain("tide")
-    admin.create_tenant("tide-shop", domain="tide", prefixes=[Prefix.parse("10.251.0.0/16")])
-    admin.set_return_traffic("tide", ReturnTraffic.TRACKED)
-    admin.add_firewall("tide", "tide-fw", "iptables")
+    admin.domains.create("tide")
+    admin.tenants.create("tide-shop", domain="tide", prefixes=[Prefix.parse("10.251.0.0/16")])
+    admin.domains.set_return_traffic("tide", ReturnTraffic.TRACKED)
+    admin.firewalls.add("tide", "tide-fw", "iptables")
     marked = {**DNS, "stateless": True}
-    admin.put_acl("tide-shop", rules(SSH, marked))
+    admin.acls.put("tide-shop", rules(SSH, marked))
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.set_fleet("tide", {"stateful": True, "plane": "iptables"})
-    admin.put_rule("tide-shop", rule_from_json(DNS))
-    admin.set_fleet("tide", {"stateful": True, "plane": "iptables"})
+        admin.fleet.configure("tide", {"stateful": True, "plane": "iptables"})
+    admin.acls.put_rule("tide-shop", rule_from_json(DNS))
+    admin.fleet.configure("tide", {"stateful": True, "plane": "iptables"})
     with pytest.raises(BadPolicy, match="rule 'dns' is `stateless`"):
-        admin.put_rule("tide-shop", rule_from_json(marked))
-    assert not any(rule.stateless for rule in admin.acl("tide-shop").acl.rules)
-    admin.set_fleet("tide", {"stateful": False})
-    admin.put_rule("tide-shop", rule_from_json(marked))
+        admin.acls.put_rule("tide-shop", rule_from_json(marked))
+    assert not any(rule.stateless for rule in admin.acls.read("tide-shop").acl.rules)
+    admin.fleet.configure("tide", {"stateful": False})
+    admin.acls.put_rule("tide-shop", rule_from_json(marked))
 
 
 @pytest.mark.parametrize(

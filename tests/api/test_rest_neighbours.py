@@ -118,15 +118,15 @@ class Callers:
 
 @pytest.fixture(scope="module")
 def callers(service: Served, admin: Client) -> Iterator[Callers]:
-    admin.create_domain("pop")
-    admin.add_host("pop", Host("host-kestrel", 0x51, "up0"))
-    admin.add_firewall("pop", "fw-kestrel", "iptables")
+    admin.domains.create("pop")
+    admin.domains.add_host("pop", Host("host-kestrel", 0x51, "up0"))
+    admin.firewalls.add("pop", "fw-kestrel", "iptables")
     for name, prefix in (("me", "198.51.100.0/24"), ("zorvex", "203.0.113.0/24")):
-        admin.create_tenant(name, domain="pop", prefixes=[Prefix.parse(prefix)])
-    admin.put_acl("me", acl_from_json(LIST))
+        admin.tenants.create(name, domain="pop", prefixes=[Prefix.parse(prefix)])
+    admin.acls.put("me", acl_from_json(LIST))
     theirs = {"groups": {"quagga": {"prefixes": ["198.51.100.0/25"]}}, **of_list(id="zebra-rule", source="@quagga")}
-    admin.put_acl("zorvex", acl_from_json(theirs), comment="for zorvex")
-    admin.put_endpoint(
+    admin.acls.put("zorvex", acl_from_json(theirs), comment="for zorvex")
+    admin.domains.put_endpoint(
         "pop", Endpoint("vault-nic", TenantId("zorvex"), "tapvault7", 0x0A0000000001, (Prefix.parse("203.0.113.9/32"),))
     )
     with (

@@ -30,26 +30,26 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def domain(admin: Client) -> str:
-    return admin.create_domain("machines").id
+    return admin.domains.create("machines").id
 
 
 def ended(admin: Client, domain: str, host: str) -> str:
-    until(lambda: not admin.onboarding(domain, host).under_way, what=lambda: admin.onboarding(domain, host))
-    return admin.onboarding(domain, host).error or ""
+    until(lambda: not admin.onboarding.read(domain, host).under_way, what=lambda: admin.onboarding.read(domain, host))
+    return admin.onboarding.read(domain, host).error or ""
 
 
 def test_what_is_asked_for_is_under_way_and_fails_with_what_to_change(admin: Client, domain: str) -> None:
-    seen = admin.onboard(domain, ASKED)
+    seen = admin.onboarding.begin(domain, ASKED)
     assert (seen.name, seen.machine, seen.uplink, seen.state) == ("host1", "local", "eth1", "adding")
     assert "does not run" in ended(admin, domain, "host1") or "does not answer" in ended(admin, domain, "host1")
-    assert [each.name for each in admin.onboardings(domain)] == ["host1"]
-    assert admin.hosts(domain) == (), "the domain does not wait for a machine that is not ready"
-    kinds = [event.kind for event in admin.events().items if event.subject == domain]
+    assert [each.name for each in admin.onboarding.read_all(domain)] == ["host1"]
+    assert admin.domains.read_hosts(domain) == (), "the domain does not wait for a machine that is not ready"
+    kinds = [event.kind for event in admin.events.read().items if event.subject == domain]
     assert {"onboarding.asked", "onboarding.step", "onboarding.failed"} <= set(kinds)
 
 
 def test_another_machine_needs_ansible(admin: Client, domain: str) -> None:
-    admin.onboard(domain, {**ASKED, "name": "host2", "machine": {"address": "192.0.2.12", "user": "debian"}})
+    admin.onboarding.begin(domain, {**ASKED, "name": "host2", "machine": {"address": "192.0.2.12", "user": "debian"}})
     assert "ansible-core" in ended(admin, domain, "host2")
 
 
@@ -68,43 +68,45 @@ def test_ansible_is_told_how_to_ask_for_a_certificate_and_to_join(tmp_path: Path
     program.chmod(0o755)
     remote = {"machine": {"address": "192.0.2.13"}, "controller": {"address": "192.0.2.1"}, "controllers": []}
     with served(tmp_path, tls=True, ansible=str(program)) as running, running.client() as admin:
-        admin.create_domain("far")
-        admin.onboard("far", {**ASKED, **remote, "tls": True})
+        admin.domains.create("far")
+        admin.onboarding.begin("far", {**ASKED, **remote, "tls": True})
         until((tmp_path / "variables").exists)
         told = json.loads((tmp_path / "variables").read_text())
         assert "ACLFLOW_TOKEN" not in told["aclflow_asking"], "it is no administrator"
         asked = request_of(new_key(), "host1")
         with running.client("") as playbook:
-            made = playbook.enrol_switch(told["aclflow_switch_token"], name="host1", csr=asked)
+            made = playbook.enrolment.enrol_switch(told["aclflow_switch_token"], name="host1", csr=asked)
             with pytest.raises(Unauthenticated):
-                playbook.enrol_switch(told["aclflow_switch_token"], name="host1", csr=request_of(new_key(), "host1"))
+                playbook.enrolment.enrol_switch(
+                    told["aclflow_switch_token"], name="host1", csr=request_of(new_key(), "host1")
+                )
             with pytest.raises(Forbidden, match="controller-192"):
-                playbook.enrol(
+                playbook.enrolment.enrol(
                     told["aclflow_invitation_token"], name="c", kind="openflow", csr=request_of(new_key(), "c")
                 )
             (tmp_path / "done").touch()
             assert "ended with 3" in ended(admin, "far", "host1")
             name = "controller-192.0.2.1"
             with pytest.raises(Unauthenticated):
-                playbook.enrol(
+                playbook.enrolment.enrol(
                     told["aclflow_invitation_token"], name=name, kind="openflow", csr=request_of(new_key(), name)
                 )
         assert made.certificate.startswith("-----BEGIN CERTIFICATE")
-        assert len(list(admin.tokens())) == 1, "the administrator's own"
-        assert Path(told["aclflow_authority_source"]).read_text() == admin.authority()
+        assert len(list(admin.tokens.read_all())) == 1, "the administrator's own"
+        assert Path(told["aclflow_authority_source"]).read_text() == admin.enrolment.read_authority()
         assert EnrolmentToken.parse(told["aclflow_invitation_token"]).pin is not None
     everybody = json.loads((tmp_path / "inventory").read_text())["all"]
     assert everybody["vars"]["aclflow_service_host"] in everybody["hosts"]
 
 
 def test_a_host_without_a_machine_is_as_it_always_was(admin: Client, domain: str) -> None:
-    admin.add_host(domain, Host("plain", 0xABC, "up"))
-    assert [host.name for host in admin.hosts(domain)] == ["plain"]
+    admin.domains.add_host(domain, Host("plain", 0xABC, "up"))
+    assert [host.name for host in admin.domains.read_hosts(domain)] == ["plain"]
     with pytest.raises(Conflict, match="already has a host"):
-        admin.onboard(domain, {**ASKED, "name": "plain"})
+        admin.onboarding.begin(domain, {**ASKED, "name": "plain"})
     with pytest.raises(NotFound):
-        admin.give_back(domain, "plain")
-    admin.remove_host(domain, "plain")
+        admin.onboarding.give_back(domain, "plain")
+    admin.domains.remove_host(domain, "plain")
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,9 @@ def test_what_cannot_be_is_refused_with_its_place(
     admin: Client, domain: str, change: dict[str, object], place: str
 ) -> None:
     with pytest.raises(BadInput, match=place):
-        admin.onboard(domain, {**ASKED, "name": "wrong", **change})
+        admin.onboarding.begin(domain, {**ASKED, "name": "wrong", **change})
     with pytest.raises(NotFound):
-        admin.onboarding(domain, "wrong")
+        admin.onboarding.read(domain, "wrong")
 
 
 def test_words_about_a_switch_without_its_machine_are_refused(http: httpx.Client, domain: str) -> None:
@@ -147,10 +149,10 @@ def test_asked_for_twice_with_a_key_it_is_asked_for_once(http: httpx.Client, dom
 
 
 def test_tenants_may_not_ask(service: Served, admin: Client, domain: str) -> None:
-    admin.create_tenant("curious", domain=domain)
-    _, token = admin.create_token("member", tenant="curious")
+    admin.tenants.create("curious", domain=domain)
+    _, token = admin.tokens.create("member", tenant="curious")
     with service.client(token) as tenant, pytest.raises(NotFound):
-        tenant.onboard(domain, ASKED)
+        tenant.onboarding.begin(domain, ASKED)
 
 
 def test_the_folder_of_a_switch_is_a_setting(tmp_path: Path) -> None:

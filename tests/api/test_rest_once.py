@@ -72,15 +72,15 @@ SECRET = {"/v1/domains/once/enrolment-tokens", "/v1/tokens", "/v1/tokens/1/rotat
 
 @pytest.fixture(scope="module", autouse=True)
 def _made(admin: Client, service: Served) -> None:
-    admin.create_domain("once")
-    admin.create_domain("once3")
-    admin.add_pop("once", "once", ("up0",))
-    admin.add_firewall("once", "fs", "nftables")
-    admin.set_fleet("once", {"size": 1})
+    admin.domains.create("once")
+    admin.domains.create("once3")
+    admin.pops.add("once", "once", ("up0",))
+    admin.firewalls.add("once", "fs", "nftables")
+    admin.fleet.configure("once", {"size": 1})
     with service.service.parts.store.write() as unit:
         unit.fleets.ask("once", 1, Plane.NFTABLES, "to be drained")
-    admin.create_tenant("once", domain="once")
-    admin.put_acl("once", acl_from_json({"groups": {"g": {"prefixes": []}}, "rules": []}))
+    admin.tenants.create("once", domain="once")
+    admin.acls.put("once", acl_from_json({"groups": {"g": {"prefixes": []}}, "rules": []}))
 
 
 def test_every_post_is_tried(http: httpx.Client) -> None:

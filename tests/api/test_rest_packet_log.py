@@ -40,7 +40,7 @@ class Site:
 
     def tell(self, number: int, *rules: str, lost: int = 0, host: str = "host1", packet: Packet = SYN) -> None:
         seen = tuple(Sighting(host, NOON, self.numbers[rule], packet, 60) for rule in rules)
-        self.enforcer.report_sightings(self.domain, self.id, Sightings(number, seen, lost))
+        self.enforcer.points.report_sightings(self.domain, self.id, Sightings(number, seen, lost))
 
 
 def cookie(kind: Kind, number: int) -> int:
@@ -51,17 +51,19 @@ def cookie(kind: Kind, number: int) -> int:
 def site(service: Served, admin: Client) -> Iterator[Site]:
     number = next(_numbers)
     domain, tenants = f"log{number}", (f"l{number}", f"m{number}")
-    admin.create_domain(domain)
-    admin.add_host(domain, Host("host1", number << 16, "up0"))
+    admin.domains.create(domain)
+    admin.domains.add_host(domain, Host("host1", number << 16, "up0"))
     for index, tenant in enumerate(tenants):
-        admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.{index}.0/24")])
+        admin.tenants.create(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.{index}.0/24")])
         deny = {"id": "no-telnet", "action": "deny", "protocol": "tcp", "destination_ports": 23, "log": index == 0}
-        admin.put_acl(tenant, acl_from_json({"rules": [deny, {"id": "rest", "action": "permit", "log": index == 1}]}))
-    admin.set_operator_rules(domain, [rule_from_json({"id": "all", "action": "deny", "protocol": 47, "log": True})])
+        admin.acls.put(tenant, acl_from_json({"rules": [deny, {"id": "rest", "action": "permit", "log": index == 1}]}))
+    admin.domains.set_operator_rules(
+        domain, [rule_from_json({"id": "all", "action": "deny", "protocol": 47, "log": True})]
+    )
     with service.client("") as anybody:
-        enrolment = anybody.enrol(admin.invite_enforcer(domain), name="controller-1", kind="openflow")
+        enrolment = anybody.enrolment.enrol(admin.enrolment.invite(domain), name="controller-1", kind="openflow")
     with service.client(enrolment.token) as enforcer:
-        program = enforcer.watch_program(domain)
+        program = enforcer.points.watch_program(domain)
         assert isinstance(program, Program)
         rows = [row for row in program.flows.rows() if row.table in (Table.INGRESS, Table.OPERATOR)]
         taken = [(Cookie.unpack(row.cookie), row.tenant) for row in rows]
@@ -78,7 +80,7 @@ def site(service: Served, admin: Client) -> Iterator[Site]:
 
 
 def shown(client: Client, tenant: str | None = None, **asked: object) -> list[tuple[str | None, str, str]]:
-    return [(each["tenant"], each["rule"], each["action"]) for each in client.packet_log(tenant, **asked)]  # type: ignore[arg-type]
+    return [(each["tenant"], each["rule"], each["action"]) for each in client.packet_log.read(tenant, **asked)]  # type: ignore[arg-type]
 
 
 def test_a_report_is_taken_once_and_names_rule_tenant_verdict_and_five_tuple(site: Site, admin: Client) -> None:
@@ -87,7 +89,7 @@ def test_a_report_is_taken_once_and_names_rule_tenant_verdict_and_five_tuple(sit
     site.tell(4, "no-telnet")
     assert shown(admin, site.tenant) == [(site.tenant, "no-telnet", "deny")]
     assert shown(admin, site.other) == [(site.other, "rest", "permit")]
-    (record,) = admin.packet_log(site.tenant)
+    (record,) = admin.packet_log.read(site.tenant)
     assert record["time"].startswith("2023-11-14T22:13:20")
     assert [record[name] for name in ("source", "source_port", "destination", "destination_port", "protocol")] == [
         "198.51.100.7", 40000, "10.100.0.1", 23, TCP
@@ -100,7 +102,7 @@ def test_numbers_begin_anew_with_an_epoch(site: Site, admin: Client) -> None:
     site.tell(9, "no-telnet", lost=1)
     site.tell(8, "no-telnet")
     assert len(shown(admin, site.tenant)) == 1
-    site.enforcer.new_epoch(site.domain, site.id)
+    site.enforcer.points.begin_epoch(site.domain, site.id)
     site.tell(8, "no-telnet")
     site.tell(8, "no-telnet")
     assert len(shown(admin, site.tenant)) == 2
@@ -115,49 +117,49 @@ def test_what_cannot_be_named_or_does_not_log_is_dropped(site: Site, admin: Clie
 def test_the_log_is_read_on_from_an_id_and_filtered(site: Site, admin: Client) -> None:
     for number in range(1, 4):
         site.tell(number, "no-telnet", "rest")
-    first, *_ = admin.packet_log(domain=site.domain)
-    assert len(admin.packet_log(domain=site.domain, after=first["id"])) == 5
+    first, *_ = admin.packet_log.read(domain=site.domain)
+    assert len(admin.packet_log.read(domain=site.domain, after=first["id"])) == 5
     newest = [(site.tenant, "no-telnet", "deny"), (site.other, "rest", "permit")]
     assert shown(admin, domain=site.domain, limit=2) == newest
     assert {rule for _, rule, _ in shown(admin, domain=site.domain, action="permit")} == {"rest"}
-    assert len(admin.packet_log(domain=site.domain, rule="no-telnet")) == 3
+    assert len(admin.packet_log.read(domain=site.domain, rule="no-telnet")) == 3
 
 
 def test_tenants_see_their_own_only(site: Site, admin: Client, service: Served) -> None:
     site.tell(1, "no-telnet", "rest")
-    _, secret = admin.create_token("reader", tenant=site.tenant)
+    _, secret = admin.tokens.create("reader", tenant=site.tenant)
     with service.client(secret) as tenant:
         assert shown(tenant, site.tenant) == [(site.tenant, "no-telnet", "deny")]
         with pytest.raises(NotFound):
-            tenant.packet_log(site.other)
+            tenant.packet_log.read(site.other)
         with pytest.raises((Forbidden, NotFound)):
-            tenant.packet_log(domain=site.domain)
+            tenant.packet_log.read(domain=site.domain)
         with pytest.raises((Forbidden, NotFound)):
-            tenant.report_sightings(site.domain, site.id, Sightings(9, ()))
+            tenant.points.report_sightings(site.domain, site.id, Sightings(9, ()))
 
 
 def test_a_wrong_report_changes_nothing(site: Site, admin: Client) -> None:
     with pytest.raises(BadInput) as refused:
         site.tell(1, "no-telnet", packet=Packet(Family.IPV4, 1, 2, 300))
     assert "seen" in (refused.value.place or "")
-    assert admin.packet_log(site.tenant) == []
+    assert admin.packet_log.read(site.tenant) == []
     site.tell(1, "no-telnet")
-    assert len(admin.packet_log(site.tenant)) == 1
+    assert len(admin.packet_log.read(site.tenant)) == 1
 
 
 def test_the_limit_is_the_domains_and_reaches_the_switches(site: Site, admin: Client) -> None:
-    assert admin.log_limit(site.domain).limit == LogLimit()
-    before = site.enforcer.watch_program(site.domain)
-    assert admin.set_log_limit(site.domain, LogLimit(50, 7)) == LogLimit(50, 7)
-    after = site.enforcer.watch_program(site.domain)
+    assert admin.packet_log.read_limit(site.domain).limit == LogLimit()
+    before = site.enforcer.points.watch_program(site.domain)
+    assert admin.packet_log.set_limit(site.domain, LogLimit(50, 7)) == LogLimit(50, 7)
+    after = site.enforcer.points.watch_program(site.domain)
     assert isinstance(before, Program)
     assert isinstance(after, Program)
     meters = [{row.match for row in each.flows.rows() if row.table == Table.METERS} for each in (before, after)]
     assert [len(each) for each in meters] == [3, 3]
     assert not meters[0] & meters[1]
     with pytest.raises(Stale):
-        admin.set_log_limit(site.domain, LogLimit(1, 1), etag='"10-20"')
-    assert admin.log_limit(site.domain).limit == LogLimit(50, 7)
+        admin.packet_log.set_limit(site.domain, LogLimit(1, 1), etag='"10-20"')
+    assert admin.packet_log.read_limit(site.domain).limit == LogLimit(50, 7)
 
 
 def test_the_command_line_shows_and_sets(site: Site, service: Served) -> None:

@@ -27,22 +27,24 @@ PLACEMENT = "/v1/domains/lifts/placement"
 
 @pytest.fixture(scope="module", autouse=True)
 def _shop(admin: Client) -> None:
-    admin.create_domain("lifts")
-    admin.create_tenant("shop", domain="lifts", prefixes=[Prefix.parse("198.51.100.0/24")])
-    admin.put_endpoint("lifts", Endpoint("web0", TenantId("shop"), "web0", 0x020000000001, (Prefix.parse(WEB),)))
-    admin.put_acl("shop", acl_from_json({"rules": RULES}))
+    admin.domains.create("lifts")
+    admin.tenants.create("shop", domain="lifts", prefixes=[Prefix.parse("198.51.100.0/24")])
+    admin.domains.put_endpoint(
+        "lifts", Endpoint("web0", TenantId("shop"), "web0", 0x020000000001, (Prefix.parse(WEB),))
+    )
+    admin.acls.put("shop", acl_from_json({"rules": RULES}))
 
 
 @pytest.fixture(autouse=True)
 def _released(admin: Client) -> Iterator[None]:
     yield
-    for each in admin.placement("lifts").rules:
+    for each in admin.placement.read("lifts").rules:
         if each.wish:
-            admin.leave_to_chooser("lifts", each.tenant, each.rule)
+            admin.placement.leave_to_chooser("lifts", each.tenant, each.rule)
 
 
 def test_a_domain_chooses_by_savings_unless_it_is_told_otherwise(admin: Client) -> None:
-    seen = admin.placement("lifts")
+    seen = admin.placement.read("lifts")
     assert dict(seen.settings) == {
         "algorithm": "savings", "interval_s": 300.0, "upper": 2000, "lower": 500, "most_lifted": 16,
         "hysteresis": 0.25, "as_printed": False,
@@ -51,13 +53,13 @@ def test_a_domain_chooses_by_savings_unless_it_is_told_otherwise(admin: Client) 
 
 
 def test_settings_are_written_under_their_etag(admin: Client) -> None:
-    seen = admin.placement("lifts")
-    admin.set_placement("lifts", {**seen.settings, "interval_s": 60.0, "algorithm": "paper"}, etag=seen.etag)
+    seen = admin.placement.read("lifts")
+    admin.placement.configure("lifts", {**seen.settings, "interval_s": 60.0, "algorithm": "paper"}, etag=seen.etag)
     with pytest.raises(Stale):
-        admin.set_placement("lifts", {**seen.settings}, etag=seen.etag)
-    again = admin.placement("lifts")
+        admin.placement.configure("lifts", {**seen.settings}, etag=seen.etag)
+    again = admin.placement.read("lifts")
     assert (again.settings["interval_s"], again.settings["algorithm"]) == (60.0, "paper")
-    admin.set_placement("lifts", seen.settings)
+    admin.placement.configure("lifts", seen.settings)
 
 
 @pytest.mark.parametrize(
@@ -80,52 +82,52 @@ def test_settings_that_cannot_be_are_refused_with_their_place(
         answer = http.request(method, path, json=wrong, headers={"If-Match": "*"})
         assert answer.status_code in (400, 422), answer.text
         assert place in answer.json()["place"]
-    assert admin.placement("lifts").settings["upper"] == 2000
+    assert admin.placement.read("lifts").settings["upper"] == 2000
 
 
 def test_a_rule_is_pinned_and_released(admin: Client) -> None:
-    placed = admin.wish("lifts", "shop", "web", "pinned")
+    placed = admin.placement.set_wish("lifts", "shop", "web", "pinned")
     assert (placed.form, placed.replies) == ("together", True)
-    (seen,) = admin.placement("lifts").rules
+    (seen,) = admin.placement.read("lifts").rules
     assert (seen.rule, seen.wish, seen.because) == ("web", "pinned", "pinned by the operator")
     assert seen.lifted is not None
     assert seen.parts >= 2
-    kinds = {event.kind for event in admin.events(limit=1000).items}
+    kinds = {event.kind for event in admin.events.read(limit=1000).items}
     assert kinds >= {"placement.wished", "placement.lifted"}
-    admin.leave_to_chooser("lifts", "shop", "web")
-    assert admin.placement("lifts").rules == ()
+    admin.placement.leave_to_chooser("lifts", "shop", "web")
+    assert admin.placement.read("lifts").rules == ()
 
 
 def test_a_pinned_rule_without_a_form_says_why(admin: Client) -> None:
-    admin.wish("lifts", "shop", "never", "pinned")
-    (seen,) = admin.placement("lifts").rules
+    admin.placement.set_wish("lifts", "shop", "never", "pinned")
+    (seen,) = admin.placement.read("lifts").rules
     assert (seen.lifted, seen.form) == (None, None)
     assert seen.because == "the rules before it decide all its packets"
 
 
 def test_a_dry_run_changes_nothing(admin: Client) -> None:
-    before = admin.domain("lifts").generation
-    assert admin.try_placement("lifts") == ()
-    assert admin.try_placement("lifts", {"algorithm": "paper", "upper": 10, "lower": 1}) == ()
-    assert admin.domain("lifts").generation == before
+    before = admin.domains.read("lifts").generation
+    assert admin.placement.try_settings("lifts") == ()
+    assert admin.placement.try_settings("lifts", {"algorithm": "paper", "upper": 10, "lower": 1}) == ()
+    assert admin.domains.read("lifts").generation == before
 
 
 def test_what_is_not_there(admin: Client) -> None:
     with pytest.raises(NotFound):
-        admin.placement("nowhere")
+        admin.placement.read("nowhere")
     with pytest.raises(NotFound, match="no rule 'nothing'"):
-        admin.wish("lifts", "shop", "nothing", "pinned")
+        admin.placement.set_wish("lifts", "shop", "nothing", "pinned")
     with pytest.raises(NotFound, match="no tenant 'nobody'"):
-        admin.wish("lifts", "nobody", "web", "pinned")
+        admin.placement.set_wish("lifts", "nobody", "web", "pinned")
     with pytest.raises(NotFound, match="nothing was wished"):
-        admin.leave_to_chooser("lifts", "shop", "web")
+        admin.placement.leave_to_chooser("lifts", "shop", "web")
     with pytest.raises(BadInput):
-        admin.wish("lifts", "shop", "web", "loved")
+        admin.placement.set_wish("lifts", "shop", "web", "loved")
 
 
 def test_placement_is_the_operators(service: Served) -> None:
     with service.client(service.make_token(Role.MEMBER, "shop")) as member, pytest.raises(NotFound):
-        member.placement("lifts")
+        member.placement.read("lifts")
 
 
 def test_the_command_line(service: Served) -> None:

@@ -30,10 +30,10 @@ class Site(NamedTuple):
 def site(admin: Client) -> Site:
     number = next(_NUMBERS)
     found = Site(f"pop-domain-{number}", f"pop-shop-{number}", f"pop-{number}")
-    admin.create_domain(found.domain)
+    admin.domains.create(found.domain)
     prefix = Prefix.parse(f"198.18.{number}.0/24")
-    admin.create_tenant(found.tenant, domain=found.domain, prefixes=(prefix,))
-    admin.add_pop(found.pop, found.domain, ("outside",), functions=8, heavy_interval_s=0)
+    admin.tenants.create(found.tenant, domain=found.domain, prefixes=(prefix,))
+    admin.pops.add(found.pop, found.domain, ("outside",), functions=8, heavy_interval_s=0)
     return found
 
 
@@ -42,30 +42,30 @@ _NUMBERS = itertools.count(1)
 
 def test_a_pop_is_made_shown_changed_and_taken_away(admin: Client, site: Site) -> None:
     domain, tenant, pop = site
-    seen = admin.pop(pop)
+    seen = admin.pops.read(pop)
     assert (seen["domain"], seen["settings"]["functions"], seen["settings"]["ipv6_chunk"]) == (domain, 8, 48)
-    assert pop in [each["name"] for each in admin.pops()]
-    assert admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01") == admin.domain(domain).generation
+    assert pop in [each["name"] for each in admin.pops.read_all()]
+    assert admin.pops.add_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01") == admin.domains.read(domain).generation
     with pytest.raises(Conflict, match="the address is that of 'fs1'") as refused:
-        admin.add_pop_server(pop, "fs2", "to-fs2", "0a:00:00:00:00:01")
+        admin.pops.add_server(pop, "fs2", "to-fs2", "0a:00:00:00:00:01")
     assert refused.value.place == "mac"
-    admin.add_edge(pop, Host("e1", 0xE1, "wan"))
-    assert admin.edges(domain) == (Host("e1", 0xE1, "wan"),)
-    seen = admin.pop(pop)
+    admin.pops.add_edge(pop, Host("e1", 0xE1, "wan"))
+    assert admin.pops.read_edges(domain) == (Host("e1", 0xE1, "wan"),)
+    seen = admin.pops.read(pop)
     assert seen["places"] == {tenant: "fs1"}
     assert seen["servers"] == [
         {"name": "fs1", "number": 1, "port": "to-fs1", "mac": "0a:00:00:00:00:01", "state": "serving"}
     ]
     assert seen["lines"]["ipv4"]["chunks"] == 1
     assert seen["lines"]["ipv4"]["misdirected"] == 0
-    admin.set_pop(pop, {"per_line": 4})
-    assert admin.pop(pop)["settings"]["per_line"] == 4
+    admin.pops.configure(pop, {"per_line": 4})
+    assert admin.pops.read(pop)["settings"]["per_line"] == 4
     with pytest.raises(Conflict, match=r"still has edge switches \(.*\): first `aclflow pop edge remove "):
-        admin.remove_pop(pop)
-    admin.remove_edge(pop, "e1")
-    admin.remove_pop(pop)
+        admin.pops.remove(pop)
+    admin.pops.remove_edge(pop, "e1")
+    admin.pops.remove(pop)
     with pytest.raises(NotFound):
-        admin.pop(pop)
+        admin.pops.read(pop)
 
 
 def test_what_cannot_be_is_refused_with_its_place(admin: Client, site: Site) -> None:
@@ -77,71 +77,75 @@ def test_what_cannot_be_is_refused_with_its_place(admin: Client, site: Site) -> 
         ({"heavy_interval_s": 0.5}, "heavy_interval_s", "not between a second and a day"),
     ):
         with pytest.raises(BadInput, match=words) as caught:
-            admin.set_pop(pop, settings)
+            admin.pops.configure(pop, settings)
         assert caught.value.place == place
-    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    admin.pops.add_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
     with pytest.raises(TooLarge, match="take larger"):
-        admin.set_pop(pop, {"ipv4_chunk": 30, "per_line": 1, "most_lines": 4})
-    assert admin.pop(pop)["settings"]["ipv4_chunk"] == 24
+        admin.pops.configure(pop, {"ipv4_chunk": 30, "per_line": 1, "most_lines": 4})
+    assert admin.pops.read(pop)["settings"]["ipv4_chunk"] == 24
 
 
 def test_servers_are_lost_and_tenants_placed(admin: Client, site: Site) -> None:
     domain, tenant, pop = site
     for number in (1, 2):
-        admin.add_pop_server(pop, f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
-    admin.place_tenants(pop, {tenant: "fs1"})
-    assert admin.pop(pop)["places"] == {tenant: "fs1"}
-    admin.set_pop_server(pop, "fs1", "lost")
-    assert admin.pop(pop)["places"] == {tenant: "fs2"}
-    kinds = [each.kind for each in admin.events().items]
+        admin.pops.add_server(pop, f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
+    admin.pops.place_tenants(pop, {tenant: "fs1"})
+    assert admin.pops.read(pop)["places"] == {tenant: "fs1"}
+    admin.pops.set_server(pop, "fs1", "lost")
+    assert admin.pops.read(pop)["places"] == {tenant: "fs2"}
+    kinds = [each.kind for each in admin.events.read().items]
     assert {"pop.added", "pop.server-added", "pop.placed", "pop.server", "pop.moved"} <= set(kinds)
     with pytest.raises(NotFound, match="no server 'fs9'"):
-        admin.place_tenants(pop, {tenant: "fs9"})
-    admin.remove_pop_server(pop, "fs1")
-    assert admin.rebuild_lines(pop) == admin.domain(domain).generation
+        admin.pops.place_tenants(pop, {tenant: "fs9"})
+    admin.pops.remove_server(pop, "fs1")
+    assert admin.pops.rebuild_lines(pop) == admin.domains.read(domain).generation
 
 
 def test_traffic_and_heavy_hitters_are_told(admin: Client, site: Site) -> None:
     _, tenant, pop = site
-    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
-    seen = admin.pop_traffic(pop)
+    admin.pops.add_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    seen = admin.pops.read_traffic(pop)
     assert seen["servers"]["fs1"]["tenants"] == [tenant]
     assert seen["tenants"][tenant]["bypass_share"] is None
-    assert admin.choose_heavy_hitters(pop)["chosen"] == []
+    assert admin.pops.choose_heavy_hitters(pop)["chosen"] == []
 
 
 def test_a_trace_tells_at_which_tier_a_packet_is_settled(admin: Client, site: Site, service: Served) -> None:
     domain, tenant, pop = site
-    inside = Prefix.parse(admin.tenant(tenant).prefixes[0]).network + 5
+    inside = Prefix.parse(admin.tenants.read(tenant).prefixes[0]).network + 5
     rules = [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80}]
-    admin.put_acl(tenant, acl_from_json({"rules": rules}))
+    admin.acls.put(tenant, acl_from_json({"rules": rules}))
     outside = parse_address("192.0.2.7")[1]
 
     def seen(client: Client, source: int, port: int, flags: int = 2) -> tuple[str, str, str | None]:
         packet = Packet(Family.IPV4, source, inside, TCP, 40000, port, tcp_flags=flags)
-        found = client.trace(tenant, packet)
+        found = client.acls.trace(tenant, packet)
         return found.action, found.tier, found.server
 
     assert seen(admin, outside, 81) == ("deny", "host", None)  # nobody stands before the hosts
-    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    admin.pops.add_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
     assert seen(admin, outside, 81) == ("deny", "server", "fs1")
     assert seen(admin, outside, 80) == ("permit", "host", None)
     assert seen(admin, inside + 1, 81) == ("deny", "host", None)  # from inside it meets no server
-    _, token = admin.create_token("reader", tenant=tenant)
+    _, token = admin.tokens.create("reader", tenant=tenant)
     with service.client(token) as reader:
         assert seen(reader, outside, 81) == ("deny", "server", None)
     endpoint = Endpoint(f"{tenant}-1", TenantId(tenant), "tap1", 0x0A0000000001, (Prefix(Family.IPV4, inside, 32),))
-    admin.put_endpoint(domain, endpoint)
+    admin.domains.put_endpoint(domain, endpoint)
     packet = Packet(Family.IPV4, outside, inside, TCP, 40000, 80, tcp_flags=2)
-    assert not admin.trace(tenant, packet).lifted
-    admin.wish(domain, tenant, "web", "pinned")
-    assert admin.trace(tenant, packet).lifted
+    assert not admin.acls.trace(tenant, packet).lifted
+    admin.placement.set_wish(domain, tenant, "web", "pinned")
+    assert admin.acls.trace(tenant, packet).lifted
 
 
 def test_only_administrators_see_pops(admin: Client, site: Site, service: Served) -> None:
-    _, token = admin.create_token("member", tenant=site.tenant)
+    _, token = admin.tokens.create("member", tenant=site.tenant)
     with service.client(token) as member:
-        for call in (lambda: list(member.pops()), lambda: member.pop(site.pop), lambda: member.pop_traffic(site.pop)):
+        for call in (
+            lambda: list(member.pops.read_all()),
+            lambda: member.pops.read(site.pop),
+            lambda: member.pops.read_traffic(site.pop),
+        ):
             with pytest.raises(NotFound):
                 call()
 
@@ -152,10 +156,10 @@ def test_events_say_why_a_servers_program_cannot_be_made_and_that_it_can_again(
     def refuse(*_: object, **__: object) -> None:
         raise TooLarge("so many rows")
 
-    admin.add_pop_server(site.pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    admin.pops.add_server(site.pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
     with monkeypatch.context() as until_mended:
         until_mended.setattr(ServerCompiler, "program", refuse)
-        admin.put_acl(site.tenant, acl_from_json({"rules": [{"id": "web", "action": "permit", "protocol": "tcp"}]}))
+        admin.acls.put(site.tenant, acl_from_json({"rules": [{"id": "web", "action": "permit", "protocol": "tcp"}]}))
         until(lambda: _told(admin, site.domain, "firewall.unmade"))
     until(lambda: _told(admin, site.domain, "firewall.made"))
     assert _told(admin, site.domain, "firewall.unmade") == [{"firewall": "fs1", "because": "so many rows"}]
@@ -164,5 +168,5 @@ def test_events_say_why_a_servers_program_cannot_be_made_and_that_it_can_again(
 
 def _told(admin: Client, domain: str, kind: str) -> list[dict[str, object]]:
     """What events of a kind say of a domain."""
-    newest = admin.newest_events(limit=1000).items
+    newest = admin.events.read_newest(limit=1000).items
     return [dict(each.detail) for each in newest if (each.kind, each.subject) == (kind, domain)]

@@ -80,11 +80,11 @@ def put_rules(admin: Client, count: int) -> None:
         Rule(RuleId(f"r{port}"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(port, port),))
         for port in range(1000, 1000 + count)
     )
-    admin.put_acl("back-shop", Acl(rules))
+    admin.acls.put("back-shop", Acl(rules))
 
 
 def firewalls_program(admin: Client) -> Program:
-    found = admin.watch_program("back", tier=Tier.SERVER, wait_s=PATIENCE_S)
+    found = admin.points.watch_program("back", tier=Tier.SERVER, wait_s=PATIENCE_S)
     assert isinstance(found, Program)
     return found
 
@@ -101,10 +101,10 @@ def brought_up_to_date(held: Program, body: bytes) -> tuple[str, bytes]:
 @pytest.fixture(scope="module")
 def history(admin: Client) -> Sequence[Program]:
     """The firewalls' program a hundred generations ago, one ago, and now."""
-    admin.create_domain("back")
-    admin.create_tenant("back-shop", domain="back", prefixes=[Prefix.parse("198.18.64.0/26")])
+    admin.domains.create("back")
+    admin.tenants.create("back-shop", domain="back", prefixes=[Prefix.parse("198.18.64.0/26")])
     put_rules(admin, 20)
-    admin.add_firewall("back", "fw1", "nftables")
+    admin.firewalls.add("back", "fw1", "nftables")
     found = [firewalls_program(admin)]
     for count in range(21, 21 + BEHIND):
         put_rules(admin, count)

@@ -28,8 +28,8 @@ TENANT = "reviewed"
 
 @pytest.fixture(scope="module", autouse=True)
 def _tenant(admin: Client) -> None:
-    admin.create_domain("reviews")
-    admin.create_tenant(TENANT, domain="reviews", prefixes=[Prefix.parse("0.0.0.0/0")])
+    admin.domains.create("reviews")
+    admin.tenants.create(TENANT, domain="reviews", prefixes=[Prefix.parse("0.0.0.0/0")])
 
 
 def acl(*names: str) -> Acl:
@@ -39,32 +39,32 @@ def acl(*names: str) -> Acl:
 
 
 def put(admin: Client, wanted: Acl) -> None:
-    admin.put_acl(TENANT, wanted, etag=admin.acl(TENANT).etag)
+    admin.acls.put(TENANT, wanted, etag=admin.acls.read(TENANT).etag)
 
 
 def test_a_part_is_told_alone_and_all_together_say_the_same(admin: Client) -> None:
     put(admin, acl("one"))
     tried = acl("one", "two")
-    whole = admin.check_acl(TENANT, tried)
-    findings = admin.check_acl(TENANT, tried, ("findings",))
+    whole = admin.acls.check(TENANT, tried)
+    findings = admin.acls.check(TENANT, tried, ("findings",))
     assert (findings.findings, findings.counts, findings.brought) == (whole.findings, whole.counts, whole.brought)
     assert (findings.cost, findings.difference) == (None, None)
-    difference = admin.check_acl(TENANT, tried, ("difference",))
+    difference = admin.acls.check(TENANT, tried, ("difference",))
     assert (difference.difference, difference.findings, difference.counts) == (whole.difference, (), {})
-    quick = admin.check_acl(TENANT, tried, ("cost",)).cost
+    quick = admin.acls.check(TENANT, tried, ("cost",)).cost
     assert quick.firewall is None
     assert replace(quick, firewall=whole.cost.firewall) == whole.cost
-    assert admin.standing(TENANT, ("findings",)).cost is None
-    assert admin.standing(TENANT, ("cost",)).counts == {}
+    assert admin.acls.read_standing(TENANT, ("findings",)).cost is None
+    assert admin.acls.read_standing(TENANT, ("cost",)).counts == {}
 
 
 def test_a_dry_run_says_which_findings_are_new(admin: Client) -> None:
     put(admin, acl("one", "two"))
-    tried = admin.check_acl(TENANT, acl("one", "two", "three"))
+    tried = admin.acls.check(TENANT, acl("one", "two", "three"))
     assert tried.counts == {"duplicate": 2}
     assert [(each.kind, each.rules[0]) for each in tried.brought] == [("duplicate", "three")]
     assert tried.brought_counts == {"duplicate": 1}
-    assert admin.check_acl(TENANT, acl("one", "two")).brought == ()
+    assert admin.acls.check(TENANT, acl("one", "two")).brought == ()
 
 
 def test_a_long_list_is_looked_at_before_somebody_asks(
@@ -85,25 +85,25 @@ def test_a_long_list_is_looked_at_before_somebody_asks(
 
 
 def test_a_quota_says_how_long_a_list_is_looked_at(admin: Client, service: Served) -> None:
-    admin.create_tenant("curious", domain="reviews", prefixes=[])
-    admin.create_tenant("other", domain="reviews", prefixes=[])
+    admin.tenants.create("curious", domain="reviews", prefixes=[])
+    admin.tenants.create("other", domain="reviews", prefixes=[])
     with service.http() as http, ThreadPoolExecutor(8) as many:
 
         def ask(tenant: str) -> httpx.Response:
             return http.post(f"/v1/tenants/{tenant}/acl/check", json={"rules": []}, timeout=PATIENCE_S)
 
         assert ask("curious").status_code == 200
-        used = admin.quota("curious").used.analysis_seconds
+        used = admin.tenants.read_quota("curious").used.analysis_seconds
         assert used is not None
         assert used > 0
-        assert admin.quota("other").used.analysis_seconds == 0
-        admin.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=0))
+        assert admin.tenants.read_quota("other").used.analysis_seconds == 0
+        admin.tenants.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=0))
         answers = [*many.map(ask, ["curious"] * 8)]
         assert {each.status_code for each in answers} == {429}
         assert all(0 < int(each.headers["Retry-After"]) <= 60 for each in answers)
         assert "0 seconds of a minute" in answers[0].json()["detail"]
         assert ask("other").status_code == 200
-        admin.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=1_000))
+        admin.tenants.set_quota("curious", Limits(rules=None, flows=None, analysis_seconds=1_000))
         assert ask("curious").status_code == 200
 
 
@@ -141,7 +141,7 @@ def test_questions_about_lists_hold_up_nobody(admin: Client, service: Served, mo
         assert may_end.wait(PATIENCE_S)
         raise TooLarge("it takes too long")
 
-    admin.create_tenant("asking", domain="reviews", prefixes=[])
+    admin.tenants.create("asking", domain="reviews", prefixes=[])
     monkeypatch.setattr(routes, "review", looks)
     put(admin, acl("one"))
     with service.http() as asking, service.http() as changing, ThreadPoolExecutor(30) as many:

@@ -66,15 +66,15 @@ NO_COUNTS = join_counts([])
 @pytest.fixture(scope="module")
 def speakers(service: Served, admin: Client) -> Iterator[Speakers]:
     for domain in (DOMAIN, OTHER):
-        admin.create_domain(domain)
+        admin.domains.create(domain)
     for number, name in enumerate(HOSTS, 1):
-        admin.add_host(DOMAIN, Host(name, number, "up0"))
-    admin.add_pop("exchange", DOMAIN, ("up0",))
-    admin.add_edge("exchange", Host("edge1", 9, "up0"))
+        admin.domains.add_host(DOMAIN, Host(name, number, "up0"))
+    admin.pops.add("exchange", DOMAIN, ("up0",))
+    admin.pops.add_edge("exchange", Host("edge1", 9, "up0"))
     for name, plane in FIREWALLS.items():
-        admin.add_firewall(DOMAIN, name, plane)
-    admin.add_pop_server("exchange", "fs1", "to-fs1", "0a:00:00:00:00:01")
-    admin.create_tenant("shop", domain=DOMAIN)
+        admin.firewalls.add(DOMAIN, name, plane)
+    admin.pops.add_server("exchange", "fs1", "to-fs1", "0a:00:00:00:00:01")
+    admin.tenants.create("shop", domain=DOMAIN)
     found = {
         "nobody": Speaker(service.http("")),
         "admin": Speaker(service.http()),
@@ -85,9 +85,9 @@ def speakers(service: Served, admin: Client) -> Iterator[Speakers]:
         more = dict(said)
         kind, domain, hosts = str(more.pop("kind")), str(more.pop("domain", DOMAIN)), more.pop("hosts", ())
         called = name.replace(" ", "-")
-        token = admin.invite_enforcer(domain, name=called, kind=kind, hosts=hosts)  # type: ignore[arg-type]
+        token = admin.enrolment.invite(domain, name=called, kind=kind, hosts=hosts)  # type: ignore[arg-type]
         with service.client("") as anybody:
-            new = anybody.enrol(token, name=called, kind=kind)
+            new = anybody.enrolment.enrol(token, name=called, kind=kind)
         found[name] = Speaker(service.http(new.token), domain, new.enforcer, new.epoch, **more)  # type: ignore[arg-type]
     yield found
     for each in found.values():
@@ -256,10 +256,10 @@ def test_an_operator_raises_the_domain(speakers: Speakers, admin: Client) -> Non
         status = speakers[name].http.post(f"/v1/domains/{DOMAIN}/raise", json={"above": above}).status_code
         assert status in (401, 403, 404)
     assert generation(speakers) == before
-    assert above < admin.raise_domain(DOMAIN, above) == generation(speakers)
-    assert admin.raise_domain(DOMAIN, above) == generation(speakers)
+    assert above < admin.domains.raise_generation(DOMAIN, above) == generation(speakers)
+    assert admin.domains.raise_generation(DOMAIN, above) == generation(speakers)
     with pytest.raises(BadInput, match="cannot be"):
-        admin.raise_domain(DOMAIN, (1 << 53) - 1)
+        admin.domains.raise_generation(DOMAIN, (1 << 53) - 1)
 
 
 def test_an_epoch_that_was_never_given_is_nobodys(speakers: Speakers) -> None:
@@ -277,17 +277,17 @@ def test_an_epoch_that_was_never_given_is_nobodys(speakers: Speakers) -> None:
 def test_only_a_controllers_token_names_hosts(admin: Client) -> None:
     for kind in (None, "nftables", "switch"):
         with pytest.raises(BadInput, match="only a controller"):
-            admin.invite_enforcer(DOMAIN, kind=kind, hosts=("host1",))
+            admin.enrolment.invite(DOMAIN, kind=kind, hosts=("host1",))
     with pytest.raises(BadInput):
-        admin.invite_enforcer(DOMAIN, kind="openflow", hosts=("not a name",))
+        admin.enrolment.invite(DOMAIN, kind="openflow", hosts=("not a name",))
 
 
 @pytest.mark.parametrize("kind", ["root", "switches", "Openflow"])
 def test_there_are_no_other_kinds(service: Served, admin: Client, kind: str) -> None:
     with pytest.raises(BadInput, match="no kind of enforcement point"):
-        admin.invite_enforcer(DOMAIN, kind=kind)
+        admin.enrolment.invite(DOMAIN, kind=kind)
     with service.client("") as anybody, pytest.raises(BadInput, match="no kind of enforcement point"):
-        anybody.enrol(admin.invite_enforcer(DOMAIN), name="x", kind=kind)
+        anybody.enrolment.enrol(admin.enrolment.invite(DOMAIN), name="x", kind=kind)
 
 
 def test_who_is_bound_is_shown(admin: Client, speakers: Speakers) -> None:

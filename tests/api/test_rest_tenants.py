@@ -18,23 +18,23 @@ def prefix(text: str) -> Prefix:
 
 @pytest.fixture(scope="module", autouse=True)
 def _domain(admin: Client) -> None:
-    admin.create_domain("pop")
+    admin.domains.create("pop")
 
 
 def test_a_tenant_is_made_read_renamed_and_deleted(admin: Client, http: httpx.Client) -> None:
-    made = admin.create_tenant("life", domain="pop", name="Life", prefixes=[prefix("10.1.0.0/16")])
+    made = admin.tenants.create("life", domain="pop", name="Life", prefixes=[prefix("10.1.0.0/16")])
     assert (made.id, made.name, made.domain, made.prefixes) == ("life", "Life", "pop", ("10.1.0.0/16",))
     answer = http.get("/v1/tenants/life")
     assert answer.headers["ETag"] == f'"{made.version}"'
-    renamed = admin.rename_tenant("life", "Better life", etag=answer.headers["ETag"])
+    renamed = admin.tenants.rename("life", "Better life", etag=answer.headers["ETag"])
     assert renamed.name == "Better life"
     assert renamed.number == made.number
     with pytest.raises(Stale, match="read it again"):
-        admin.delete_tenant("life", etag=answer.headers["ETag"])
-    generation = admin.delete_tenant("life", etag=http.get("/v1/tenants/life").headers["ETag"])
-    assert generation == admin.domain("pop").generation
+        admin.tenants.delete("life", etag=answer.headers["ETag"])
+    generation = admin.tenants.delete("life", etag=http.get("/v1/tenants/life").headers["ETag"])
+    assert generation == admin.domains.read("pop").generation
     with pytest.raises(NotFound, match="there is no tenant 'life'"):
-        admin.tenant("life")
+        admin.tenants.read("life")
 
 
 def test_a_write_answer_says_which_generation_holds_it(admin: Client, http: httpx.Client) -> None:
@@ -42,39 +42,43 @@ def test_a_write_answer_says_which_generation_holds_it(admin: Client, http: http
     answer = http.post("/v1/tenants", json=body)
     assert answer.status_code == 201
     assert answer.headers["Location"] == "/v1/tenants/written"
-    assert answer.json()["generation"] == int(answer.headers["X-Aclflow-Generation"]) == admin.domain("pop").generation
+    assert (
+        answer.json()["generation"]
+        == int(answer.headers["X-Aclflow-Generation"])
+        == admin.domains.read("pop").generation
+    )
 
 
 def test_prefixes_are_exclusive_and_nobody_is_told_whose_they_are(admin: Client, http: httpx.Client) -> None:
-    admin.create_tenant("first", domain="pop", prefixes=[prefix("10.3.0.0/16"), prefix("2001:db8:3::/48")])
-    admin.create_tenant("second", domain="pop")
+    admin.tenants.create("first", domain="pop", prefixes=[prefix("10.3.0.0/16"), prefix("2001:db8:3::/48")])
+    admin.tenants.create("second", domain="pop")
     for taken in ("10.3.0.0/16", "10.3.4.0/24", "10.2.0.0/15", "2001:db8:3:1::/64"):
         answer = http.post("/v1/tenants/second/prefixes", json={"prefix": taken})
         assert answer.status_code == 409, taken
         assert "first" not in answer.text
-    assert admin.tenant("second").prefixes == ()
+    assert admin.tenants.read("second").prefixes == ()
 
 
 def test_prefixes_are_added_set_and_removed(admin: Client, http: httpx.Client) -> None:
-    admin.create_tenant("owner", domain="pop")
-    first = admin.add_prefix("owner", prefix("10.4.0.0/24"))
-    second = admin.add_prefix("owner", prefix("10.4.1.0/24"))
+    admin.tenants.create("owner", domain="pop")
+    first = admin.tenants.add_prefix("owner", prefix("10.4.0.0/24"))
+    second = admin.tenants.add_prefix("owner", prefix("10.4.1.0/24"))
     assert second.generation > first.generation
     with pytest.raises(Stale):
-        admin.set_prefixes("owner", [prefix("10.4.0.0/16")], etag=first.etag)
-    admin.set_prefixes("owner", [prefix("10.4.0.0/16"), prefix("10.14.0.0/16")], etag=second.etag)
+        admin.tenants.set_prefixes("owner", [prefix("10.4.0.0/16")], etag=first.etag)
+    admin.tenants.set_prefixes("owner", [prefix("10.4.0.0/16"), prefix("10.14.0.0/16")], etag=second.etag)
     assert http.get("/v1/tenants/owner/prefixes").json() == {"prefixes": ["10.4.0.0/16", "10.14.0.0/16"]}
-    admin.remove_prefix("owner", prefix("10.14.0.0/16"))
-    assert admin.tenant("owner").prefixes == ("10.4.0.0/16",)
+    admin.tenants.remove_prefix("owner", prefix("10.14.0.0/16"))
+    assert admin.tenants.read("owner").prefixes == ("10.4.0.0/16",)
 
 
 def test_a_prefix_that_a_rule_names_cannot_go(admin: Client) -> None:
-    admin.create_tenant("needs", domain="pop", prefixes=[prefix("10.5.0.0/16"), prefix("10.6.0.0/16")])
+    admin.tenants.create("needs", domain="pop", prefixes=[prefix("10.5.0.0/16"), prefix("10.6.0.0/16")])
     rule = {"id": "r", "action": "permit", "destination": "10.5.1.0/24"}
-    admin.put_acl("needs", acl_from_json({"rules": [rule]}))
+    admin.acls.put("needs", acl_from_json({"rules": [rule]}))
     with pytest.raises(Conflict):
-        admin.remove_prefix("needs", prefix("10.5.0.0/16"))
-    admin.remove_prefix("needs", prefix("10.6.0.0/16"))
+        admin.tenants.remove_prefix("needs", prefix("10.5.0.0/16"))
+    admin.tenants.remove_prefix("needs", prefix("10.6.0.0/16"))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_an_unknown_field_that_no_json_can_carry_is_still_answered(http: httpx.C
 def test_lists_come_in_pages(admin: Client, http: httpx.Client) -> None:
     names = [f"page-{number:02}" for number in range(7)]
     for name in names:
-        admin.create_tenant(name, domain="pop")
+        admin.tenants.create(name, domain="pop")
     seen: list[str] = []
     marker: str | None = None
     while True:
@@ -128,7 +132,7 @@ def test_lists_come_in_pages(admin: Client, http: httpx.Client) -> None:
             break
     assert seen == sorted(seen)
     assert set(names) < set(seen)
-    assert [tenant.id for tenant in admin.tenants()] == seen
+    assert [tenant.id for tenant in admin.tenants.read_all()] == seen
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "marker=../..", "limit=99999999999999999999"])
@@ -139,7 +143,7 @@ def test_a_bad_page_is_refused(http: httpx.Client, query: str) -> None:
 
 
 def test_writes_of_what_exists_need_a_condition(http: httpx.Client, admin: Client) -> None:
-    admin.create_tenant("careful", domain="pop")
+    admin.tenants.create("careful", domain="pop")
     for method, path, body in (
         ("PATCH", "/v1/tenants/careful", {"name": "x"}),
         ("PUT", "/v1/tenants/careful/prefixes", {"prefixes": []}),
@@ -152,25 +156,25 @@ def test_writes_of_what_exists_need_a_condition(http: httpx.Client, admin: Clien
         assert answer.json()["place"] == "header.If-Match"
         weak = http.request(method, path, json=body, headers={"If-Match": 'W/"1"'})
         assert weak.status_code == 412, path
-    assert admin.tenant("careful").name == ""
+    assert admin.tenants.read("careful").name == ""
 
 
 def test_what_the_caller_has_is_not_sent_again(http: httpx.Client, admin: Client) -> None:
-    admin.create_tenant("known", domain="pop")
+    admin.tenants.create("known", domain="pop")
     tag = http.get("/v1/tenants/known/prefixes").headers["ETag"]
     again = http.get("/v1/tenants/known/prefixes", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    admin.rename_tenant("known", "other")
+    admin.tenants.rename("known", "other")
     assert http.get("/v1/tenants/known", headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_a_post_with_a_key_is_carried_out_once(http: httpx.Client, admin: Client) -> None:
     body = {"id": "once", "domain": "pop"}
     first = http.post("/v1/tenants", json=body, headers={"Idempotency-Key": "k-1"})
-    generation = admin.domain("pop").generation
+    generation = admin.domains.read("pop").generation
     again = http.post("/v1/tenants", json=body, headers={"Idempotency-Key": "k-1"})
     assert (again.status_code, again.json()) == (201, first.json())
-    assert admin.domain("pop").generation == generation
+    assert admin.domains.read("pop").generation == generation
     other = http.post("/v1/tenants", json={"id": "twice", "domain": "pop"}, headers={"Idempotency-Key": "k-1"})
     assert (other.status_code, other.json()["place"]) == (409, "Idempotency-Key")
     assert http.post("/v1/tenants", json=body).status_code == 409
@@ -178,24 +182,24 @@ def test_a_post_with_a_key_is_carried_out_once(http: httpx.Client, admin: Client
 
 def test_a_domain_with_tenants_stays(admin: Client) -> None:
     with pytest.raises(Conflict, match="still has tenants"):
-        admin.delete_domain("pop")
-    admin.create_domain("brief")
-    admin.delete_domain("brief")
+        admin.domains.delete("pop")
+    admin.domains.create("brief")
+    admin.domains.delete("brief")
     with pytest.raises(NotFound):
-        admin.domain("brief")
+        admin.domains.read("brief")
     with pytest.raises(BadInput):
-        admin.create_domain("no spaces")
+        admin.domains.create("no spaces")
 
 
 def test_many_tenants_are_made_in_one_change(admin: Client) -> None:
-    admin.create_domain("many")
-    before = admin.domain("many").generation
-    made = admin.create_tenants(
+    admin.domains.create("many")
+    before = admin.domains.read("many").generation
+    made = admin.tenants.create_many(
         "many", [TenantToCreate(f"many-{n}", f"Number {n}", (f"10.90.{n}.0/24",)) for n in range(40)]
     )
     assert (made.domain, made.tenants, made.generation) == ("many", 40, before + 1)
-    assert admin.tenant("many-7").prefixes == ("10.90.7.0/24",)
-    assert [each.subject for each in admin.events(limit=1000).items if each.subject == "many-7"] == ["many-7"]
+    assert admin.tenants.read("many-7").prefixes == ("10.90.7.0/24",)
+    assert [each.subject for each in admin.events.read(limit=1000).items if each.subject == "many-7"] == ["many-7"]
 
 
 @pytest.mark.parametrize(
@@ -210,15 +214,15 @@ def test_many_tenants_are_made_in_one_change(admin: Client) -> None:
 def test_of_many_tenants_one_that_is_wrong_is_named_and_none_is_made(
     admin: Client, spoilt: TenantToCreate, place: str, error: type[Exception]
 ) -> None:
-    before = admin.domain("pop").generation
+    before = admin.domains.read("pop").generation
     with pytest.raises(error) as told:
-        admin.create_tenants(
+        admin.tenants.create_many(
             "pop", [TenantToCreate("few-0", prefixes=("10.91.0.0/24",)), TenantToCreate("few-1"), spoilt]
         )
     assert place in str(told.value)
-    assert admin.domain("pop").generation == before
+    assert admin.domains.read("pop").generation == before
     with pytest.raises(NotFound):
-        admin.tenant("few-0")
+        admin.tenants.read("few-0")
 
 
 def test_a_batch_has_a_length(admin: Client, http: httpx.Client) -> None:

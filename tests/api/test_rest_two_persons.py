@@ -55,38 +55,38 @@ class World:
         return ProposedAbout(domain=self.domain)
 
     def ids(self) -> list[str]:
-        return [rule.id for rule in self.admin.acl(self.tenant).acl.rules]
+        return [rule.id for rule in self.admin.acls.read(self.tenant).acl.rules]
 
     def state(self) -> object:
         """All that must not change before somebody else has approved it."""
-        seen = self.admin.domain(self.domain)
+        seen = self.admin.domains.read(self.domain)
         return (
-            self.admin.acl(self.tenant),
-            self.admin.seen_operator_rules(self.domain),
-            self.admin.approvals(self.domain),
-            self.admin.tenant(self.tenant).prefixes,
-            [each.name for each in self.admin.endpoints(self.domain)],
+            self.admin.acls.read(self.tenant),
+            self.admin.domains.read_operator_rules_with_etag(self.domain),
+            self.admin.proposals.read_approvals(self.domain),
+            self.admin.tenants.read(self.tenant).prefixes,
+            [each.name for each in self.admin.domains.read_endpoints(self.domain)],
             (seen.generation, seen.return_traffic),
         )
 
     def open(self, about: ProposedAbout) -> list[Proposal]:
-        return [each for each in self.admin.proposals(about) if each.state == "open"]
+        return [each for each in self.admin.proposals.read_all(about) if each.state == "open"]
 
 
 @pytest.fixture
 def world(service: Served, admin: Client) -> Iterator[World]:
     number = next(_numbers)
     domain, tenant = f"pop{number}", f"t{number}"
-    admin.create_domain(domain)
-    admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
-    admin.put_acl(tenant, rules("web", groups={"g": {"prefixes": ["192.0.2.0/24"]}}))
+    admin.domains.create(domain)
+    admin.tenants.create(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    admin.acls.put(tenant, rules("web", groups={"g": {"prefixes": ["192.0.2.0/24"]}}))
     endpoint = Endpoint(f"db{number}", TenantId(tenant), f"p{number}", 0x020000000000 + number, prefixes_of(number, 5))
-    admin.put_endpoint(domain, endpoint)
-    admin.insert_rule(
+    admin.domains.put_endpoint(domain, endpoint)
+    admin.acls.insert_rule(
         tenant, rule_from_json({"id": "db", "action": "permit", "destination": f"@endpoint:{endpoint.name}"})
     )
-    admin.set_operator_rules(domain, [rule_from_json({"id": "o1", "action": "deny", "protocol": "udp"})])
-    admin.set_approvals(domain, operator_rules=True, tenants=[tenant])
+    admin.domains.set_operator_rules(domain, [rule_from_json({"id": "o1", "action": "deny", "protocol": "udp"})])
+    admin.proposals.set_approvals(domain, operator_rules=True, tenants=[tenant])
     tokens = [service.make_token(Role.ADMIN), *(service.make_token(Role.MEMBER, tenant) for _ in range(2))]
     clients = [service.client(token) for token in tokens]
     yield World(service, domain, tenant, number, admin, *clients, tokens[1])
@@ -100,26 +100,26 @@ def prefixes_of(number: int, host: int) -> tuple[Prefix, ...]:
 
 def test_a_change_waits_until_another_person_has_approved_it(world: World) -> None:
     before = world.state()
-    written = world.member.put_acl(world.tenant, rules("web", "more"), comment="because of more")
+    written = world.member.acls.put(world.tenant, rules("web", "more"), comment="because of more")
     assert written.proposal is not None
     assert not written.changed
     assert world.state() == before
-    found = world.other_member.proposal(world.about, written.proposal.id)
+    found = world.other_member.proposals.read(world.about, written.proposal.id)
     assert (found.state, found.has_moved, found.comment, found.kind) == ("open", False, "because of more", "list")
-    changed = world.other_member.approve_proposal(world.about, found.id)
+    changed = world.other_member.proposals.approve(world.about, found.id)
     assert (world.ids(), changed.changed) == (["web", "more"], True)
-    assert world.admin.proposal(world.about, found.id).state == "approved"
-    (newest, *_) = world.admin.acl_versions(world.tenant)
+    assert world.admin.proposals.read(world.about, found.id).state == "approved"
+    (newest, *_) = world.admin.acls.read_versions(world.tenant)
     assert (newest.author, newest.comment) == (found.author, "because of more")
 
 
 def test_the_trail_tells_of_both_persons(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules()).proposal
+    made = world.member.acls.put(world.tenant, rules()).proposal
     assert made is not None
-    world.other_member.approve_proposal(world.about, made.id)
+    world.other_member.proposals.approve(world.about, made.id)
     entries = {
         entry.kind: entry
-        for entry in world.admin.audit_entries({"subject": world.tenant})
+        for entry in world.admin.audit.read_entries({"subject": world.tenant})
         if entry.kind in ("proposal.made", "proposal.approved", "acl.replaced")
     }
     author, approver = made.author, entries["proposal.approved"].who
@@ -132,92 +132,92 @@ def test_the_trail_tells_of_both_persons(world: World) -> None:
 
 
 def test_the_author_approves_nothing_of_his_own(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules()).proposal
+    made = world.member.acls.put(world.tenant, rules()).proposal
     assert made is not None
     with pytest.raises(Forbidden, match="another person must approve"):
-        world.member.approve_proposal(world.about, made.id)
+        world.member.proposals.approve(world.about, made.id)
     assert world.ids() == ["web", "db"]
 
 
 def test_nor_by_another_token_of_his(world: World) -> None:
     """One that he made, with or without another's name on it, one that replaced his, and one that bears his name."""
-    made = world.admin.put_acl(world.tenant, rules()).proposal
+    made = world.admin.acls.put(world.tenant, rules()).proposal
     assert made is not None
     secrets = [
-        world.admin.create_token("admin")[1],
-        world.admin.create_token("admin", person="somebody else")[1],
-        world.admin.create_token("member", tenant=world.tenant, person="a member")[1],
+        world.admin.tokens.create("admin")[1],
+        world.admin.tokens.create("admin", person="somebody else")[1],
+        world.admin.tokens.create("member", tenant=world.tenant, person="a member")[1],
     ]
-    own = world.other_admin.own_token().id
-    secrets.append(world.admin.rotate_token(own, overlap=dt.timedelta(hours=1))[1])
+    own = world.other_admin.tokens.read_own().id
+    secrets.append(world.admin.tokens.rotate(own, overlap=dt.timedelta(hours=1))[1])
     for secret in secrets:
         with world.served.client(secret) as client, pytest.raises(Forbidden, match="another person"):
-            client.approve_proposal(world.about, made.id)
+            client.proposals.approve(world.about, made.id)
     assert world.ids() == ["web", "db"]
-    world.other_member.approve_proposal(world.about, made.id)
+    world.other_member.proposals.approve(world.about, made.id)
 
 
 def test_nor_does_he_propose_by_a_token_that_he_made_and_approve_as_himself(world: World) -> None:
-    _, secret = world.admin.create_token("member", tenant=world.tenant, person="a member")
+    _, secret = world.admin.tokens.create("member", tenant=world.tenant, person="a member")
     with world.served.client(secret) as client:
-        made = client.put_acl(world.tenant, rules()).proposal
+        made = client.acls.put(world.tenant, rules()).proposal
     assert made is not None
     with pytest.raises(Forbidden, match="made by"):
-        world.admin.approve_proposal(world.about, made.id)
+        world.admin.proposals.approve(world.about, made.id)
 
 
 def test_one_person_has_several_tokens_by_name(world: World) -> None:
-    named = [world.other_admin.create_token("admin", person=name)[1] for name in ("Ann Lee", "ann  lee", "Bob")]
+    named = [world.other_admin.tokens.create("admin", person=name)[1] for name in ("Ann Lee", "ann  lee", "Bob")]
     ann, again, bob = (world.served.client(secret) for secret in named)
-    made = ann.put_acl(world.tenant, rules()).proposal
+    made = ann.acls.put(world.tenant, rules()).proposal
     assert made is not None
     assert made.person == "Ann Lee"
     with pytest.raises(Forbidden, match=r"ann {2}lee"):
-        again.approve_proposal(world.about, made.id)
-    bob.approve_proposal(world.about, made.id)
+        again.proposals.approve(world.about, made.id)
+    bob.proposals.approve(world.about, made.id)
     for client in (ann, again, bob):
         client.close()
 
 
 def test_nor_by_the_successor_of_a_token_that_he_made(world: World) -> None:
     """He may have asked for it himself, with the secret of the old one."""
-    _, secret = world.admin.create_token("member", tenant=world.tenant, person="Ann")
-    made = world.admin.put_acl(world.tenant, rules()).proposal
+    _, secret = world.admin.tokens.create("member", tenant=world.tenant, person="Ann")
+    made = world.admin.acls.put(world.tenant, rules()).proposal
     assert made is not None
     for _ in range(2):
         with world.served.client(secret) as ann:
-            _, secret = ann.rotate_token(ann.own_token().id, overlap=dt.timedelta())
+            _, secret = ann.tokens.rotate(ann.tokens.read_own().id, overlap=dt.timedelta())
             with pytest.raises(Unauthenticated):
-                ann.own_token()
+                ann.tokens.read_own()
         with world.served.client(secret) as ann, pytest.raises(Forbidden, match="made by"):
-            ann.approve_proposal(world.about, made.id)
+            ann.proposals.approve(world.about, made.id)
     assert world.ids() == ["web", "db"]
     with world.served.client(secret) as ann:
-        number = ann.own_token().id
-    _, secret = world.other_admin.rotate_token(number, overlap=dt.timedelta())
+        number = ann.tokens.read_own().id
+    _, secret = world.other_admin.tokens.rotate(number, overlap=dt.timedelta())
     with world.served.client(secret) as ann:  # whose first maker has not seen this one
-        ann.approve_proposal(world.about, made.id)
+        ann.proposals.approve(world.about, made.id)
     assert world.ids() == []
 
 
 def test_readers_and_strangers_decide_nothing(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules()).proposal
+    made = world.member.acls.put(world.tenant, rules()).proposal
     assert made is not None
-    world.admin.create_tenant(f"{world.tenant}x", domain=world.domain)
+    world.admin.tenants.create(f"{world.tenant}x", domain=world.domain)
     tokens = [
         (world.served.make_token(Role.READER, world.tenant), Forbidden),
         (world.served.make_token(Role.MEMBER, f"{world.tenant}x"), NotFound),
     ]
     for token, error in tokens:
         with world.served.client(token) as client:
-            for decide in (client.approve_proposal, client.reject_proposal, client.withdraw_proposal):
+            for decide in (client.proposals.approve, client.proposals.reject, client.proposals.withdraw):
                 with pytest.raises(error):
                     decide(world.about, made.id)
-    for decide in (world.member.approve_proposal, world.member.reject_proposal):
+    for decide in (world.member.proposals.approve, world.member.proposals.reject):
         with pytest.raises(NotFound):
             decide(world.about_domain, made.id)
     with pytest.raises(NotFound):
-        world.other_admin.approve_proposal(world.about_domain, made.id)
+        world.other_admin.proposals.approve(world.about_domain, made.id)
 
 
 # ---------------------------------------------------------------------------------------------------- no way around
@@ -240,9 +240,9 @@ def _moved(world: World) -> Endpoint:
 _RULE = {"id": "new", "action": "permit", "protocol": "udp"}
 _MEMBERS, _ADDED = {"prefixes": ["192.0.2.1/32"]}, {"add": ["192.0.3.0/24"]}
 PROPOSED: dict[str, Change] = {
-    "the list": lambda world, client, _: client.put_acl(world.tenant, rules("x")),
-    "the list, to be confirmed": lambda world, client, _: client.put_acl(world.tenant, rules("x"), confirm_s=60),
-    "the list, despite expectations": lambda world, client, _: client.put_acl(world.tenant, rules("x"), despite=True),
+    "the list": lambda world, client, _: client.acls.put(world.tenant, rules("x")),
+    "the list, to be confirmed": lambda world, client, _: client.acls.put(world.tenant, rules("x"), confirm_s=60),
+    "the list, despite expectations": lambda world, client, _: client.acls.put(world.tenant, rules("x"), despite=True),
     "a new rule": lambda world, _, http: _list_of(world, http, "POST", "/rules", json=_RULE),
     "a rule": lambda world, _, http: _list_of(world, http, "PUT", "/rules/web", json={**_RULE, "id": "web"}),
     "a rule's place": lambda world, _, http: _list_of(world, http, "PUT", "/rules/db/place", params={"position": 0}),
@@ -252,7 +252,7 @@ PROPOSED: dict[str, Change] = {
     "a group goes": lambda world, _, http: _list_of(world, http, "DELETE", "/groups/g"),
     "members": lambda world, _, http: _list_of(world, http, "POST", "/groups/g/members", json=_ADDED),
     "a member goes": lambda world, _, http: _list_of(world, http, "DELETE", "/groups/g/members/192.0.2.0/24"),
-    "an older version": lambda world, client, _: client.restore_acl(world.tenant, 1),
+    "an older version": lambda world, client, _: client.acls.restore(world.tenant, 1),
 }  # fmt: skip
 """Every way to change a list over HTTP."""
 
@@ -270,8 +270,8 @@ def test_every_change_of_a_marked_list_is_proposed(world: World, way: str, who: 
         assert answered.headers["Location"] == f"/v1/tenants/{world.tenant}/proposals/{proposal}"
     assert world.state() == before
     (made,) = world.open(world.about)
-    world.other_admin.approve_proposal(world.about, made.id)
-    assert world.admin.acl(world.tenant).version == made.base_version + 1
+    world.other_admin.proposals.approve(world.about, made.id)
+    assert world.admin.acls.read(world.tenant).version == made.base_version + 1
 
 
 MACHINE = {
@@ -282,13 +282,15 @@ MACHINE = {
     "essential_services": {"dns": ["192.0.2.53"]},
 }
 REFUSED: dict[str, Callable[[World], Any]] = {
-    "the tenant goes": lambda world: world.admin.delete_tenant(world.tenant),
-    "it gets a prefix": lambda world: world.admin.add_prefix(world.tenant, Prefix.parse("172.16.0.0/16")),
-    "it loses a prefix": lambda world: world.admin.set_prefixes(world.tenant, []),
-    "an endpoint that is named moves": lambda world: world.admin.put_endpoint(world.domain, _moved(world), etag="*"),
-    "a machine whose services need operator rules": lambda world: world.admin.onboard(world.domain, MACHINE),
-    "how replies get in": lambda world: world.admin.set_return_traffic(world.domain, ReturnTraffic.EXPLICIT),
-    "the domain goes": lambda world: world.admin.delete_domain(world.domain),
+    "the tenant goes": lambda world: world.admin.tenants.delete(world.tenant),
+    "it gets a prefix": lambda world: world.admin.tenants.add_prefix(world.tenant, Prefix.parse("172.16.0.0/16")),
+    "it loses a prefix": lambda world: world.admin.tenants.set_prefixes(world.tenant, []),
+    "an endpoint that is named moves": lambda world: world.admin.domains.put_endpoint(
+        world.domain, _moved(world), etag="*"
+    ),
+    "a machine whose services need operator rules": lambda world: world.admin.onboarding.begin(world.domain, MACHINE),
+    "how replies get in": lambda world: world.admin.domains.set_return_traffic(world.domain, ReturnTraffic.EXPLICIT),
+    "the domain goes": lambda world: world.admin.domains.delete(world.domain),
 }  # fmt: skip
 """Ways to the same end that cannot be proposed."""
 
@@ -325,119 +327,122 @@ def test_no_way_to_write_a_list_is_left_out() -> None:
 def test_operator_rules_are_proposed(world: World) -> None:
     before = world.state()
     wanted = [rule_from_json({"id": "o2", "action": "permit", "protocol": "tcp"})]
-    made = world.admin.set_operator_rules(world.domain, wanted).proposal
+    made = world.admin.domains.set_operator_rules(world.domain, wanted).proposal
     assert made is not None
     assert world.state() == before
-    changes = world.other_admin.proposed_changes(world.about_domain, made.id)
+    changes = world.other_admin.proposals.read_changes(world.about_domain, made.id)
     assert [(each["id"], each["kind"]) for each in changes["rules"]] == [("o1", "removed"), ("o2", "added")]
     assert {each["becomes"] for each in changes["packets"]} == {"permit"}
     assert {each["becomes"] for each in changes["left"]} == {"permit"}
     with pytest.raises(Forbidden):
-        world.admin.approve_proposal(world.about_domain, made.id)
-    world.other_admin.approve_proposal(world.about_domain, made.id)
-    assert [rule.id for rule in world.admin.operator_rules(world.domain)] == ["o2"]
+        world.admin.proposals.approve(world.about_domain, made.id)
+    world.other_admin.proposals.approve(world.about_domain, made.id)
+    assert [rule.id for rule in world.admin.domains.read_operator_rules(world.domain)] == ["o2"]
 
 
 @pytest.mark.parametrize("left", [(False, True), (True, False), (False, False)])
 def test_marks_are_taken_away_by_two_persons(world: World, left: tuple[bool, bool]) -> None:
     rules_too, tenant_too = left
     before = world.state()
-    made = world.admin.set_approvals(
+    made = world.admin.proposals.set_approvals(
         world.domain, operator_rules=rules_too, tenants=[world.tenant] if tenant_too else []
     ).proposal
     assert made is not None
     assert world.state() == before
-    assert world.other_admin.proposed_changes(world.about_domain, made.id)["approvals"]["operator_rules"] is rules_too
-    world.other_admin.approve_proposal(world.about_domain, made.id)
+    assert (
+        world.other_admin.proposals.read_changes(world.about_domain, made.id)["approvals"]["operator_rules"]
+        is rules_too
+    )
+    world.other_admin.proposals.approve(world.about_domain, made.id)
     wanted = Approvals(operator_rules=rules_too, tenants=(world.tenant,) if tenant_too else ())
-    assert world.admin.approvals(world.domain) == wanted
+    assert world.admin.proposals.read_approvals(world.domain) == wanted
     if not tenant_too:
-        assert world.member.put_acl(world.tenant, rules()).changed
+        assert world.member.acls.put(world.tenant, rules()).changed
 
 
 def test_members_and_readers_set_no_marks(world: World) -> None:
     for role in (Role.MEMBER, Role.READER):
         with world.served.client(world.served.make_token(role, world.tenant)) as client:
             with pytest.raises(NotFound):
-                client.approvals(world.domain)
+                client.proposals.read_approvals(world.domain)
             with pytest.raises(NotFound):
-                client.set_approvals(world.domain, operator_rules=False, tenants=[])
+                client.proposals.set_approvals(world.domain, operator_rules=False, tenants=[])
 
 
 # ---------------------------------------------------------------------------------------------------- what time does
 
 
 def test_a_proposal_whose_base_moved_says_so_and_is_not_carried_out(world: World) -> None:
-    first = world.member.put_acl(world.tenant, rules("a")).proposal
-    second = world.member.put_acl(world.tenant, rules("b")).proposal
+    first = world.member.acls.put(world.tenant, rules("a")).proposal
+    second = world.member.acls.put(world.tenant, rules("b")).proposal
     assert first is not None
     assert second is not None
-    world.other_member.approve_proposal(world.about, second.id)
-    assert world.admin.proposal(world.about, first.id).has_moved
+    world.other_member.proposals.approve(world.about, second.id)
+    assert world.admin.proposals.read(world.about, first.id).has_moved
     with pytest.raises(Stale, match="newer"):
-        world.other_member.approve_proposal(world.about, first.id)
+        world.other_member.proposals.approve(world.about, first.id)
     assert world.ids() == ["b"]
 
 
 def test_a_proposal_ends(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules()).proposal
+    made = world.member.acls.put(world.tenant, rules()).proposal
     assert made is not None
     world.served.clock.ahead += dt.timedelta(days=7, minutes=1)
-    assert world.admin.proposal(world.about, made.id).state == "ended"
+    assert world.admin.proposals.read(world.about, made.id).state == "ended"
     with pytest.raises(Conflict, match="ended"):
-        world.other_member.approve_proposal(world.about, made.id)
+        world.other_member.proposals.approve(world.about, made.id)
     assert world.ids() == ["web", "db"]
 
 
 def test_what_was_decided_is_decided(world: World) -> None:
     decided = {}
     for state, decide in (
-        ("rejected", lambda made: world.other_member.reject_proposal(world.about, made, reason="too wide")),
-        ("withdrawn", lambda made: world.member.withdraw_proposal(world.about, made)),
-        ("approved", lambda made: world.other_member.approve_proposal(world.about, made)),
+        ("rejected", lambda made: world.other_member.proposals.reject(world.about, made, reason="too wide")),
+        ("withdrawn", lambda made: world.member.proposals.withdraw(world.about, made)),
+        ("approved", lambda made: world.other_member.proposals.approve(world.about, made)),
     ):
-        made = world.member.put_acl(world.tenant, rules(state)).proposal
+        made = world.member.acls.put(world.tenant, rules(state)).proposal
         assert made is not None
         decide(made.id)
         decided[state] = made.id
-        for again in (world.other_member.approve_proposal, world.other_member.reject_proposal):
+        for again in (world.other_member.proposals.approve, world.other_member.proposals.reject):
             with pytest.raises(Conflict, match=state):
                 again(world.about, made.id)
-    assert world.admin.proposal(world.about, decided["rejected"]).reason == "too wide"
+    assert world.admin.proposals.read(world.about, decided["rejected"]).reason == "too wide"
     assert world.ids() == ["approved"]
 
 
 def test_only_the_author_withdraws(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules()).proposal
+    made = world.member.acls.put(world.tenant, rules()).proposal
     assert made is not None
     with pytest.raises(Forbidden, match="author"):
-        world.other_member.withdraw_proposal(world.about, made.id)
+        world.other_member.proposals.withdraw(world.about, made.id)
 
 
 def test_a_change_that_is_to_be_confirmed_goes_back_by_itself(world: World) -> None:
     """Nobody needs to approve that: it was approved with its time."""
-    made = world.member.put_acl(world.tenant, rules("x"), confirm_s=10).proposal
+    made = world.member.acls.put(world.tenant, rules("x"), confirm_s=10).proposal
     assert made is not None
-    world.other_member.approve_proposal(world.about, made.id)
+    world.other_member.proposals.approve(world.about, made.id)
     assert world.ids() == ["x"]
     world.served.clock.ahead += dt.timedelta(seconds=11)
     until(lambda: world.ids() == ["web", "db"])
 
 
 def test_a_change_that_is_to_be_confirmed_is_taken_back_at_once(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules("x"), confirm_s=60).proposal
+    made = world.member.acls.put(world.tenant, rules("x"), confirm_s=60).proposal
     assert made is not None
-    world.other_member.approve_proposal(world.about, made.id)
-    assert world.member.revert_acl(world.tenant).changed
+    world.other_member.proposals.approve(world.about, made.id)
+    assert world.member.acls.revert(world.tenant).changed
     assert world.ids() == ["web", "db"]
 
 
 def test_rules_that_were_approved_with_an_end_expire(world: World) -> None:
     ends = (dt.datetime.now(dt.UTC) + world.served.clock.ahead + dt.timedelta(minutes=5)).isoformat()
     acl = acl_from_json({"rules": [{"id": "x", "action": "permit", "expires": ends}]})
-    made = world.member.put_acl(world.tenant, acl).proposal
+    made = world.member.acls.put(world.tenant, acl).proposal
     assert made is not None
-    world.other_member.approve_proposal(world.about, made.id)
+    world.other_member.proposals.approve(world.about, made.id)
     world.served.clock.ahead += dt.timedelta(minutes=6)
     until(lambda: world.ids() == [])
 
@@ -455,9 +460,9 @@ def test_what_cannot_be_enforced_is_not_proposed(world: World) -> None:
 
 def test_only_so_many_wait(world: World) -> None:
     for number in range(16):
-        world.member.put_acl(world.tenant, rules(f"r{number}"))
+        world.member.acls.put(world.tenant, rules(f"r{number}"))
     with pytest.raises(TooLarge, match="16 proposals"):
-        world.member.put_acl(world.tenant, rules("one-more"))
+        world.member.acls.put(world.tenant, rules("one-more"))
 
 
 def test_a_request_with_a_key_is_proposed_once(world: World) -> None:
@@ -472,9 +477,9 @@ def test_a_request_with_a_key_is_proposed_once(world: World) -> None:
 
 
 def test_what_would_change_is_shown(world: World) -> None:
-    made = world.member.put_acl(world.tenant, rules("web", "more")).proposal
+    made = world.member.acls.put(world.tenant, rules("web", "more")).proposal
     assert made is not None
-    changes = world.other_member.proposed_changes(world.about, made.id)
+    changes = world.other_member.proposals.read_changes(world.about, made.id)
     assert [(each["id"], each["kind"]) for each in changes["rules"]] == [("db", "removed"), ("more", "added")]
     assert changes["packets"]
     with world.served.http(world.member_token) as http:

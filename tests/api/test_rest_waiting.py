@@ -31,7 +31,7 @@ class Enforcer:
         self.may_report.set()
         self.received: list[Program] = []
         self.stopping = False
-        enrolment = admin.enrol(admin.invite_enforcer(domain), name="one", kind="openflow")
+        enrolment = admin.enrolment.enrol(admin.enrolment.invite(domain), name="one", kind="openflow")
         self.id = enrolment.enforcer
         self.client = Client(service.url, enrolment.token)
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -41,7 +41,7 @@ class Enforcer:
         while not self.stopping:
             held = Held(self.received[-1].digest, self.received[-1].generation) if self.received else None
             with suppress(Busy):  # the program is being compiled
-                for answer in self.client.follow_program(self.domain, held, lasts_s=2.0):
+                for answer in self.client.points.follow_program(self.domain, held, lasts_s=2.0):
                     if self.stopping:
                         return
                     if answer is not None:
@@ -52,7 +52,7 @@ class Enforcer:
         self.received.append(program)
         assert self.may_report.wait(PATIENCE_S)
         point = PointReport("h1", program.generation, program.digest, "enforced", took={"copy": 0.5, "wire": 0.25})
-        self.client.report(self.domain, self.id, points=[point])
+        self.client.points.report(self.domain, self.id, points=[point])
 
     def stop(self) -> None:
         self.stopping = True
@@ -63,21 +63,23 @@ class Enforcer:
 
 @pytest.fixture
 def enforcer(service: Served, admin: Client) -> Iterator[Enforcer]:
-    admin.create_domain("slow")
-    admin.add_host("slow", Host("h1", 1, "up"))
-    admin.create_tenant("patient", domain="slow", prefixes=[Prefix.parse("10.77.0.0/16")])
+    admin.domains.create("slow")
+    admin.domains.add_host("slow", Host("h1", 1, "up"))
+    admin.tenants.create("patient", domain="slow", prefixes=[Prefix.parse("10.77.0.0/16")])
     running = Enforcer(service, admin, "slow")
     yield running
     running.stop()
-    admin.delete_tenant("patient")
-    admin.remove_host("slow", "h1")
-    admin.delete_domain("slow")
+    admin.tenants.delete("patient")
+    admin.domains.remove_host("slow", "h1")
+    admin.domains.delete("slow")
 
 
 def test_a_write_that_waits_is_answered_when_it_is_enforced(admin: Client, enforcer: Enforcer) -> None:
     enforcer.may_report.clear()
     answers: list[bool | None] = []
-    waiting = threading.Thread(target=lambda: answers.append(admin.waiting(10).insert_rule("patient", RULE).enforced))
+    waiting = threading.Thread(
+        target=lambda: answers.append(admin.waiting(10).acls.insert_rule("patient", RULE).enforced)
+    )
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
@@ -90,21 +92,21 @@ def test_a_write_that_waits_is_answered_when_it_is_enforced(admin: Client, enfor
 def test_every_kind_of_change_of_a_list_can_wait(admin: Client, enforcer: Enforcer) -> None:
     patient = admin.waiting(10)
     changes = [
-        patient.put_acl("patient", Acl((RULE,))),
-        patient.put_rule("patient", replace(RULE, action=Action.DENY)),
-        patient.put_rule("patient", replace(RULE, action=Action.DENY)),
-        patient.delete_rule("patient", "r1"),
+        patient.acls.put("patient", Acl((RULE,))),
+        patient.acls.put_rule("patient", replace(RULE, action=Action.DENY)),
+        patient.acls.put_rule("patient", replace(RULE, action=Action.DENY)),
+        patient.acls.delete_rule("patient", "r1"),
     ]
     assert [change.enforced for change in changes] == [True] * 4
     assert [change.changed for change in changes] == [True, True, False, True]
-    assert admin.generation("slow", changes[-1].generation).done
+    assert admin.domains.read_generation("slow", changes[-1].generation).done
 
 
 def test_when_the_time_is_over_the_answer_says_so(admin: Client, enforcer: Enforcer) -> None:
     enforcer.may_report.clear()
-    written = admin.waiting(1).insert_rule("patient", RULE)
+    written = admin.waiting(1).acls.insert_rule("patient", RULE)
     assert written.enforced is False
-    assert not admin.generation("slow", written.generation).done
+    assert not admin.domains.read_generation("slow", written.generation).done
 
 
 @pytest.mark.parametrize("error", [Unreachable("the database does not answer"), NotFound("the domain is gone")])
@@ -128,7 +130,7 @@ def test_the_answer_names_what_was_preferred_and_the_stages(
     http: httpx.Client, admin: Client, enforcer: Enforcer
 ) -> None:
     """Stages are known of a report that comes while it is waited for: the domain has had its first before."""
-    assert admin.waiting(10).insert_rule("patient", RULE).enforced
+    assert admin.waiting(10).acls.insert_rule("patient", RULE).enforced
     rule = {"id": "r2", "action": "permit"}
     answer = http.post("/v1/tenants/patient/acl/rules", json=rule, headers={"Prefer": 'respond-async, wait="7"'})
     assert answer.status_code == 201
@@ -166,17 +168,17 @@ def test_openapi_says_which_writes_heed_the_preference(http: httpx.Client) -> No
 
 
 def test_a_followed_program_comes_as_a_whole_and_then_as_what_changed(admin: Client, enforcer: Enforcer) -> None:
-    first = admin.waiting(10).insert_rule("patient", RULE)
-    second = admin.waiting(10).delete_rule("patient", "r1")
+    first = admin.waiting(10).acls.insert_rule("patient", RULE)
+    second = admin.waiting(10).acls.delete_rule("patient", "r1")
     generations = [program.generation for program in enforcer.received]
     assert generations == sorted(set(generations))
     assert generations[-2:] == [first.generation, second.generation]
-    whole = admin.watch_program("slow")
+    whole = admin.points.watch_program("slow")
     assert isinstance(whole, Program)
     assert whole.blocks.digest(whole.ports) == enforcer.received[-1].blocks.digest(enforcer.received[-1].ports)
 
 
 def test_a_stream_says_at_once_that_there_is_nothing_newer(admin: Client, enforcer: Enforcer) -> None:
-    whole = admin.watch_program("slow")
+    whole = admin.points.watch_program("slow")
     assert isinstance(whole, Program)
-    assert next(admin.follow_program("slow", Held(whole.digest, whole.generation), lasts_s=0.1)) is None
+    assert next(admin.points.follow_program("slow", Held(whole.digest, whole.generation), lasts_s=0.1)) is None

@@ -66,11 +66,11 @@ def test_a_tenant_whose_writes_wait_keeps_no_thread_from_others(
 ) -> None:
     domain = path.replace("/", "-")
     slow, other = f"slow-{domain}", f"other-{domain}"
-    admin.create_domain(domain)
-    admin.create_tenant(slow, domain=domain, prefixes=OWN if path in BY_FASTAPI else ())
-    admin.create_tenant(other, domain=domain)
+    admin.domains.create(domain)
+    admin.tenants.create(slow, domain=domain, prefixes=OWN if path in BY_FASTAPI else ())
+    admin.tenants.create(other, domain=domain)
     for tenant in (slow, other):
-        admin.put_acl(tenant, acl_from_json(WRITES["acl"]))
+        admin.acls.put(tenant, acl_from_json(WRITES["acl"]))
     carry_out, waits = Control.carry_out, threading.Semaphore(0)
 
     def held_up(control: Control, work: object, **how: object) -> object:

@@ -70,7 +70,7 @@ def test_a_stage_that_few_changes_have_takes_no_time_in_the_median(bench: rest._
 
 def test_what_one_rule_takes_is_told_in_milliseconds(bench: rest._Bench) -> None:
     for rules in (1_000, 2_000):
-        bench.client.put_acl(rest.TENANT, Acl())
+        bench.client.acls.put(rest.TENANT, Acl())
         bench.changes(rules, lambda _: None)
     medians = (bench.results.figures[f"one_rule_{size}_ms"].median for size in ("1k", "2k"))
     assert list(medians) == pytest.approx([1_000, 4_000])

@@ -22,7 +22,7 @@ def test_a_colleagues_rule_is_kept(run: Run, tenant: str, service: Served, tmp_p
     file = tmp_path / "list.json"
     assert run("acl", "show", tenant, "--output", str(file)).code == 0
     with service.client() as colleague:
-        colleague.insert_rule(tenant, rule_from_json(DNS), comment="names")
+        colleague.acls.insert_rule(tenant, rule_from_json(DNS), comment="names")
     edited(file, lambda document: document["rules"].append({**WEB, "id": "alt", "destination_ports": 8443}))
     ended = run("acl", "apply", tenant, str(file), "--yes", "-m", "a second port")
     assert ended.code == 0, ended.err
@@ -37,7 +37,7 @@ def test_edits_that_touch_a_colleagues_are_refused(run: Run, tenant: str, servic
     file = tmp_path / "list.json"
     run("acl", "show", tenant, "-o", str(file))
     with service.client() as colleague:
-        colleague.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"}))
+        colleague.acls.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"}))
     edited(file, lambda document: document["rules"][0].update(destination_ports=[443, 80]))
     ended = run("acl", "apply", tenant, str(file), "--yes")
     assert ended.code == 1
@@ -55,7 +55,7 @@ def test_a_file_in_any_format_brings_its_base(
     assert run("acl", "show", tenant, "-o", str(shown)).code == 0
     assert run("acl", "export", str(shown), "-f", form, "-o", str(exported)).code == 0
     with service.client() as colleague:
-        colleague.insert_rule(tenant, rule_from_json(DNS))
+        colleague.acls.insert_rule(tenant, rule_from_json(DNS))
     ended = run("acl", "apply", tenant, str(exported), "--yes")
     assert ended.code == 0, ended.err
     assert "merged with what was changed since version 1" in ended.out
@@ -76,7 +76,7 @@ def test_a_version_that_is_gone_is_no_base_in_any_format(run: Run, tenant: str, 
 
 def test_the_base_may_be_said_where_the_file_does_not(run: Run, tenant: str, service: Served) -> None:
     with service.client() as colleague:
-        colleague.insert_rule(tenant, rule_from_json(DNS))
+        colleague.acls.insert_rule(tenant, rule_from_json(DNS))
     assert run("acl", "apply", tenant, "-", "--yes", "--base-version", "1", stdin=listed(WEB)).code == 0
     assert rules_of(run, tenant) == ["web", "dns"]
 
@@ -206,7 +206,7 @@ def test_the_service_holds_a_document_to_what_it_was_taken_from(service: Served,
     """A program that sends an exported file as it is cannot overwrite a newer list, whatever it says in If-Match."""
     document = run("acl", "show", tenant, "--json").json()
     with service.client() as client, service.http() as http:
-        client.insert_rule(tenant, rule_from_json(DNS))
+        client.acls.insert_rule(tenant, rule_from_json(DNS))
         put = http.put(f"/v1/tenants/{tenant}/acl", json=document, headers={"If-Match": "*"})
         assert (put.status_code, put.json()["place"]) == (412, "taken_from")
         other = {**document, "taken_from": {"tenant": "other", "version": 2}}
@@ -218,29 +218,29 @@ def test_a_list_says_whether_it_is_in_force(service: Served, run: Run, tenant: s
     shown = run("acl", "show", tenant).out
     assert re.search(r"version 1 is in force since [^\n]* UTC \(the domain has no host yet\)", shown)
     with service.client() as client:
-        made = client.tenant(tenant).in_force
+        made = client.tenants.read(tenant).in_force
         assert (made.version, made.state, made.hosts, made.late) == (1, "in force", 0, 0)
-        client.add_host(f"d-{tenant}", Host("h1", 0xA1, "up0"))
+        client.domains.add_host(f"d-{tenant}", Host("h1", 0xA1, "up0"))
         assert "version 1 is behind: h1, since" in run("acl", "show", tenant).out
         assert "version 1 is behind: h1, since" in run("acl", "versions", tenant).err
         member = service.make_token(Role.MEMBER, tenant)
         with service.client(member) as other:
-            behind = other.tenant(tenant).in_force
+            behind = other.tenants.read(tenant).in_force
         assert (behind.state, behind.late, behind.behind) == ("behind", 1, None)
         assert "h1" not in behind.text()
-        client.remove_host(f"d-{tenant}", "h1")
-        assert client.tenant(tenant).in_force.state == "in force"
+        client.domains.remove_host(f"d-{tenant}", "h1")
+        assert client.tenants.read(tenant).in_force.state == "in force"
 
 
 def test_endpoints_of_the_service_get_their_own_files(run: Run, tenant: str, service: Served, tmp_path: Path) -> None:
     web1 = Endpoint("web1", TenantId(tenant), "tap1", 0x0A0000000001, (Prefix.parse("198.51.100.7/32"),))
     assert "has no endpoint" in run("acl", "export", tenant, "-f", "aws-sg", "--endpoint", "web1").err
     with service.client() as client:
-        client.put_endpoint(f"d-{tenant}", web1)
+        client.domains.put_endpoint(f"d-{tenant}", web1)
         ended = run("acl", "export", tenant, "-f", "aws-sg", "--endpoint", "all", "-o", str(tmp_path / "groups"))
         assert (ended.code, f"1 file in {tmp_path / 'groups'}" in ended.err) == (0, True), ended
         assert '"version": 1' in (tmp_path / "groups" / "web1.aws-sg").read_text()
-        client.remove_endpoint(f"d-{tenant}", "web1")
+        client.domains.remove_endpoint(f"d-{tenant}", "web1")
 
 
 def test_a_draft_is_traced_in_its_tenants_place(run: Run, tenant: str, tmp_path: Path) -> None:

@@ -37,18 +37,18 @@ def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> No
     run(first, "certificates", "init")
     authority = AuthorityDir(first / "authority").load().fingerprint
     with served(first) as here, here.client() as admin:
-        admin.create_domain("pop1")
-        admin.add_host("pop1", Host("host1", 1, "up0"))
-        admin.create_tenant("shop", domain="pop1", prefixes=[Prefix.parse("198.51.100.0/24")])
-        kept = admin.put_acl("shop", LIST)
-        enrolled = admin.enrol(admin.invite_enforcer("pop1"), name="c1", kind="openflow")
+        admin.domains.create("pop1")
+        admin.domains.add_host("pop1", Host("host1", 1, "up0"))
+        admin.tenants.create("shop", domain="pop1", prefixes=[Prefix.parse("198.51.100.0/24")])
+        kept = admin.acls.put("shop", LIST)
+        enrolled = admin.enrolment.enrol(admin.enrolment.invite("pop1"), name="c1", kind="openflow")
         backed_up = run(first, "db", "backup", file, "--with-authority", "--json")
         assert (backed_up.code, backed_up.json()["authority"]) == (0, True), backed_up.err
-        admin.create_tenant("gone", domain="pop1", prefixes=[Prefix.parse("203.0.113.0/24")])
-        later = admin.put_acl("shop", LATER)
+        admin.tenants.create("gone", domain="pop1", prefixes=[Prefix.parse("203.0.113.0/24")])
+        later = admin.acls.put("shop", LATER)
         with here.client(enrolled.token) as enforcer:
             points = [PointReport("host1", later.generation, LOST, "enforced")]
-            enforcer.report("pop1", enrolled.enforcer, points=points)
+            enforcer.points.report("pop1", enrolled.enforcer, points=points)
         token = here.token
     shutil.rmtree(first)
     put_back = run(second, "db", "restore", file)
@@ -56,31 +56,31 @@ def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> No
     assert AuthorityDir(second / "authority").load().fingerprint == authority
     with served(second) as here:
         with Client(here.url, token) as admin:
-            assert [tenant.id for tenant in admin.tenants()] == ["shop"]
-            assert next(admin.acl_versions("shop")).version == kept.version
-            assert [rule.action for rule in admin.acl("shop").acl.rules] == [Action.PERMIT]
+            assert [tenant.id for tenant in admin.tenants.read_all()] == ["shop"]
+            assert next(admin.acls.read_versions("shop")).version == kept.version
+            assert [rule.action for rule in admin.acls.read("shop").acl.rules] == [Action.PERMIT]
         with Client(here.url, token) as admin:
             follow(here, admin, enrolled, later.generation)  # what was read back before the loss
-            admin.raise_domain("pop1", 3 << 20)  # far more than was ever expected: an operator says so
+            admin.domains.raise_generation("pop1", 3 << 20)  # far more than was ever expected: an operator says so
             follow(here, admin, enrolled, 3 << 20)
 
 
 def follow(here: Served, admin: Client, enrolled: Enrolment, held: int) -> None:
     """Take programs from a host that holds a lost one, and report them, until the domain is enforced."""
-    wanted, seen = admin.domain("pop1").generation, Held(LOST, held)
+    wanted, seen = admin.domains.read("pop1").generation, Held(LOST, held)
     assert wanted > held
     while seen.generation < wanted:  # the intersection with anything first, where the host may hold anything
         with Client(here.url, enrolled.token) as enforcer:
-            answer = enforcer.watch_program("pop1", seen, wait_s=30)
+            answer = enforcer.points.watch_program("pop1", seen, wait_s=30)
             assert answer is not None
             assert answer.generation > seen.generation
             if seen.digest == LOST:
                 assert isinstance(answer, Program), "whole, for nobody knows what it would be a change of"
             digest = answer.digest if isinstance(answer, Program) else answer.target
             points = [PointReport("host1", answer.generation, digest, "enforced")]
-            enforcer.report("pop1", enrolled.enforcer, points=points)
+            enforcer.points.report("pop1", enrolled.enforcer, points=points)
             seen = Held(digest, answer.generation)
-    admin.wait_enforced("pop1", wanted)
+    admin.domains.wait_until_enforced("pop1", wanted)
 
 
 def test_the_key_is_left_out_unless_it_is_asked_for(tmp_path: Path) -> None:

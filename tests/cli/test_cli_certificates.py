@@ -22,9 +22,9 @@ Run = Callable[..., Ended]
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("service"), tls=True) as here, here.client() as client:
-        client.create_domain("pop1")
+        client.domains.create("pop1")
         for number in (1, 2):
-            client.add_host("pop1", Host(f"host{number}", number, "up0"))
+            client.domains.add_host("pop1", Host(f"host{number}", number, "up0"))
         yield here
 
 

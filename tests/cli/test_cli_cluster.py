@@ -67,8 +67,8 @@ def test_what_each_member_owns_is_the_services_to_say(run: Run, service: Served,
     """A bucket is a firewall's by its number; a member that the spread does not name owns none."""
     links = [Link(f"{side}1", f"0a:00:00:00:00:0{at}") for at, side in ((1, "l"), (2, "r"))]
     with service.client() as client:
-        client.create_domain("pop")
-        client.set_spread("pop", [Carrier("fw1", 1, *links)], stateful=True, synchronised=True)
+        client.domains.create("pop")
+        client.spread.configure("pop", [Carrier("fw1", 1, *links)], stateful=True, synchronised=True)
     told = run("firewall", "cluster", *members, "--spread", "pop")
     assert told.code == 0, told.err
     assert [row[-1] for row in cells(told.out)[:3]] == ["owns", "256 of 256", "0 of 256"]

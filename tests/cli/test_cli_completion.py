@@ -33,16 +33,16 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("service")) as here:
         with here.client() as admin:
             for name in ("pop1", "pop2"):
-                admin.create_domain(name)
+                admin.domains.create(name)
             for name in ("blue", "black", "red"):
                 owned = [Prefix.parse("203.0.113.0/24")] if name == "red" else []
-                admin.create_tenant(name, domain="pop1", prefixes=owned)
-            admin.put_endpoint("pop1", WEB1)
-            admin.add_pop("pop1", "pop1", ("uplink",))
-            admin.add_edge("pop1", Host("edge1", 0xE1, "uplink"))
+                admin.tenants.create(name, domain="pop1", prefixes=owned)
+            admin.domains.put_endpoint("pop1", WEB1)
+            admin.pops.add("pop1", "pop1", ("uplink",))
+            admin.pops.add_edge("pop1", Host("edge1", 0xE1, "uplink"))
             groups = {"office": {"prefixes": [str(Prefix.parse("192.0.2.1"))]}, "other": {"prefixes": []}}
             rules = [{"id": name, "action": "permit"} for name in ("web", "web-again", "mail")]
-            admin.put_acl("blue", acl_from_json({"groups": groups, "rules": rules}))
+            admin.acls.put("blue", acl_from_json({"groups": groups, "rules": rules}))
         yield here
 
 

@@ -172,10 +172,10 @@ def test_a_cloud_that_cannot_be_read_is_told(home: Run, tmp_path: Path, content:
 @pytest.fixture(scope="module")
 def town(service: Served) -> Served:
     with service.client() as client:
-        client.create_domain("north")
-        client.create_domain("south")
+        client.domains.create("north")
+        client.domains.create("south")
         for name, domain in (("red", "north"), ("green", "south"), ("blue", "north")):
-            client.create_tenant(name, domain=domain, name=f"{name}, and others")
+            client.tenants.create(name, domain=domain, name=f"{name}, and others")
     return service
 
 

@@ -34,20 +34,20 @@ def tenant(run: Run, service: Served) -> str:
     name = f"e-{next(_numbers)}"
     net = f"10.{next(_numbers)}"
     with service.client() as client:
-        client.create_domain(f"d-{name}")
-        client.add_host(f"d-{name}", Host("h1", 0x100 + next(_numbers), "up0"))
-        client.create_tenant(name, domain=f"d-{name}", prefixes=[Prefix.parse(f"{net}.0.0/16")])
-        client.put_endpoint(f"d-{name}", placed("web1", name, f"{net}.0.1"))
-        client.put_endpoint(f"d-{name}", placed("db", name, f"{net}.0.2"))
+        client.domains.create(f"d-{name}")
+        client.domains.add_host(f"d-{name}", Host("h1", 0x100 + next(_numbers), "up0"))
+        client.tenants.create(name, domain=f"d-{name}", prefixes=[Prefix.parse(f"{net}.0.0/16")])
+        client.domains.put_endpoint(f"d-{name}", placed("web1", name, f"{net}.0.1"))
+        client.domains.put_endpoint(f"d-{name}", placed("db", name, f"{net}.0.2"))
     return name
 
 
 def addresses(client: Client, tenant: str, endpoint: str) -> list[str]:
-    return [str(prefix) for prefix in client.group_members(tenant, f"endpoint:{endpoint}")]
+    return [str(prefix) for prefix in client.groups.read_members(tenant, f"endpoint:{endpoint}")]
 
 
 def net_of(client: Client, tenant: str) -> str:
-    return ".".join(client.tenant(tenant).prefixes[0].split(".")[:2])
+    return ".".join(client.tenants.read(tenant).prefixes[0].split(".")[:2])
 
 
 def added(run: Run, tenant: str, *more: str, **named: Any) -> Ended:
@@ -62,16 +62,16 @@ def test_a_rule_follows_the_endpoint_that_it_names(run: Run, tenant: str, servic
     assert ended.code == 0, ended.err
     with service.client() as client:
         net = net_of(client, tenant)
-        assert client.rule(tenant, "web").rule.destination.groups == ("endpoint:web1",)
+        assert client.acls.read_rule(tenant, "web").rule.destination.groups == ("endpoint:web1",)
         assert addresses(client, tenant, "web1") == [f"{net}.0.1/32"]
         packet = ("-s", "192.0.2.9", "-d", "web1", "--port", "https")
         assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet, token=member).out
-        before = client.acl(tenant).version
+        before = client.acls.read(tenant).version
         assert before == 1, "the endpoint's group came with the rule, in one version"
         moved = placed("web1", tenant, f"{net}.0.9", f"{net}.0.10")
-        client.put_endpoint(f"d-{tenant}", moved, etag='"1"')
+        client.domains.put_endpoint(f"d-{tenant}", moved, etag='"1"')
         assert addresses(client, tenant, "web1") == [f"{net}.0.9/32", f"{net}.0.10/32"]
-        assert client.acl(tenant).version == before + 1
+        assert client.acls.read(tenant).version == before + 1
         assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet).out
         assert run("acl", "trace", tenant, "-s", "192.0.2.9", "-d", f"{net}.0.1", "--port", "443").code == 1
         older = run("acl", "trace", f"{tenant}@{before}", "-s", "192.0.2.9", "-d", f"{net}.0.1", "--port", "443")
@@ -86,13 +86,13 @@ def test_an_endpoint_that_a_rule_names_stays(run: Run, tenant: str, service: Ser
     refused = run("domain", "endpoint", "remove", f"d-{tenant}", "web1")
     assert (refused.code, "web" in refused.err) == (1, True)
     with service.client() as client:
-        client.create_tenant(f"{tenant}-2", domain=f"d-{tenant}", prefixes=[Prefix.parse("172.16.0.0/16")])
+        client.tenants.create(f"{tenant}-2", domain=f"d-{tenant}", prefixes=[Prefix.parse("172.16.0.0/16")])
         with pytest.raises(Conflict, match="rules still use"):
-            client.put_endpoint(f"d-{tenant}", placed("web1", f"{tenant}-2", "172.16.0.1"), etag='"1"')
-        assert {each.name for each in client.endpoints(f"d-{tenant}")} == {"web1", "db"}
+            client.domains.put_endpoint(f"d-{tenant}", placed("web1", f"{tenant}-2", "172.16.0.1"), etag='"1"')
+        assert {each.name for each in client.domains.read_endpoints(f"d-{tenant}")} == {"web1", "db"}
         assert run("acl", "rule", "delete", tenant, "web", "--yes", "--no-wait").code == 0
         assert run("domain", "endpoint", "remove", f"d-{tenant}", "web1").code == 0
-        assert [group.name for group in client.groups(tenant)] == []
+        assert [group.name for group in client.groups.read_all(tenant)] == []
 
 
 def test_what_the_service_keeps_is_not_written_by_hand(run: Run, tenant: str, service: Served) -> None:
@@ -100,9 +100,9 @@ def test_what_the_service_keeps_is_not_written_by_hand(run: Run, tenant: str, se
     everybody = Prefix.parse("0.0.0.0/0")
     with service.client() as client:
         with pytest.raises(BadPolicy, match="follows endpoint 'web1'"):
-            client.put_group(tenant, AddressGroup(GroupName("endpoint:web1"), (everybody,)))
+            client.groups.put(tenant, AddressGroup(GroupName("endpoint:web1"), (everybody,)))
         with pytest.raises(BadPolicy, match="follows endpoint 'web1'"):
-            client.change_members(tenant, "endpoint:web1", add=[everybody])
+            client.groups.change_members(tenant, "endpoint:web1", add=[everybody])
         kept = addresses(client, tenant, "web1")
     text = run("acl", "show", tenant, "--json").out.replace(kept[0], "203.0.113.0/24")
     assert run("acl", "apply", tenant, "-", "--yes", "--no-wait", stdin=text).code in {0, 1}
@@ -126,10 +126,10 @@ def test_an_endpoint_that_is_not_there_is_told(run: Run, tenant: str, service: S
 
 def test_another_tenants_endpoint_is_not_there(run: Run, tenant: str, service: Served) -> None:
     with service.client() as client:
-        client.create_tenant(f"{tenant}-3", domain=f"d-{tenant}", prefixes=[Prefix.parse("172.17.0.0/16")])
+        client.tenants.create(f"{tenant}-3", domain=f"d-{tenant}", prefixes=[Prefix.parse("172.17.0.0/16")])
         reference = rule_from_json({"id": "spy", "action": "permit", "source": "@endpoint:web1"})
         with pytest.raises(BadPolicy, match="no endpoint 'web1'"):
-            client.insert_rule(f"{tenant}-3", reference)
+            client.acls.insert_rule(f"{tenant}-3", reference)
 
 
 def test_a_search_takes_an_endpoint_as_a_trace_does(run: Run, tenant: str, service: Served) -> None:

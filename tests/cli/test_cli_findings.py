@@ -135,7 +135,7 @@ def test_a_tenants_list_is_judged_as_the_service_judges_it(run: Run, service: Se
     assert (about["own"], about["return_traffic"]) == (["198.51.100.0/24"], "established")
     assert (about["quota"]["rules"], about["used"]["rules"], about["expiring"]) == (40, 2, ["web"])
     with service.client() as client:
-        standing = client.standing("mine", ("findings",))
+        standing = client.acls.read_standing("mine", ("findings",))
     told = {(one.kind, one.severity, tuple(one.rules)) for one in standing.findings if one.kind != "expiring"}
     assert {(one["kind"], one["severity"], tuple(one["rules"])) for one in document["findings"]} == told
     assert ("redundant", ("replies",)) in {(kind, rules[:1]) for kind, _, rules in told}
@@ -157,7 +157,7 @@ def test_a_waived_finding_counts_no_more_anywhere(run: Run, tenant: str, service
     ended = run("acl", "check", tenant)
     assert (ended.code, "1 waived" in ended.err) == (0, True)
     with service.client() as client:
-        standing = client.standing(tenant, ("findings",))
+        standing = client.acls.read_standing(tenant, ("findings",))
         assert [(one.kind, one.severity) for one in standing.findings] == [("conflict", "note")]
         assert dict(standing.severities) == {"note": 1}
         (waived,) = standing.waived
@@ -189,10 +189,10 @@ def test_a_waiver_ends_when_it_says(run: Run, tenant: str, service: Served) -> N
     words = ("--reason", "until the move", "--ends", "in 2h")
     assert run("acl", "waiver", "add", tenant, "shadowed", "admin", *words).code == 0
     with service.client() as client:
-        assert dict(client.standing(tenant, ("findings",)).severities) == {"note": 1}
+        assert dict(client.acls.read_standing(tenant, ("findings",)).severities) == {"note": 1}
         service.clock.ahead += dt.timedelta(hours=2)
         try:
-            assert dict(client.standing(tenant, ("findings",)).severities) == {"error": 1, "note": 1}
+            assert dict(client.acls.read_standing(tenant, ("findings",)).severities) == {"error": 1, "note": 1}
         finally:
             service.clock.ahead -= dt.timedelta(hours=2)
     assert len(run("acl", "waiver", "list", tenant, "--json").json()) == 1, "it is still told who took it"

@@ -34,7 +34,7 @@ class Bench:
 
     def generation(self) -> int:
         with self.service.client() as client:
-            return client.domain("pop1").generation
+            return client.domains.read("pop1").generation
 
     def move(self, number: int, host: str) -> None:
         ports = self.openstack.tenants["shop"]
@@ -48,10 +48,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     openstack = FakeOpenStack(tenants={"shop": [port(0), port(1, "two")]})
     monkeypatch.setattr(commands, "connect_openstack", lambda settings: openstack)
     with served(tmp_path / "state") as service, service.client() as client:
-        client.create_domain("pop1")
-        client.create_tenant("shop", domain="pop1", prefixes=[Prefix.parse("10.0.0.0/16")])
+        client.domains.create("pop1")
+        client.tenants.create("shop", domain="pop1", prefixes=[Prefix.parse("10.0.0.0/16")])
         for number, host in enumerate(("one", "two")):
-            client.add_host("pop1", Host(host, number + 1, "uplink"))
+            client.domains.add_host("pop1", Host(host, number + 1, "uplink"))
         yield Bench(service, openstack, file)
 
 
@@ -60,16 +60,16 @@ def test_machines_become_endpoints_and_go_again(bench: Bench) -> None:
     assert looked.code == 1
     assert looked.json()["written"] == [IDS[0], IDS[1]]
     with bench.service.client() as client:
-        assert client.endpoints("pop1") == ()
+        assert client.domains.read_endpoints("pop1") == ()
         assert bench.run("--apply").code == 0
-        assert [(each.name, each.port) for each in client.endpoints("pop1")] == [
+        assert [(each.name, each.port) for each in client.domains.read_endpoints("pop1")] == [
             (IDS[0], f"tap{IDS[0][:11]}"),
             (IDS[1], f"tap{IDS[1][:11]}"),
         ]
         assert bench.run().code == 0
         bench.openstack.tenants["shop"].pop()
         assert "is no port of OpenStack's any more" in bench.run("--apply").out
-        assert [each.name for each in client.endpoints("pop1")] == [IDS[0]]
+        assert [each.name for each in client.domains.read_endpoints("pop1")] == [IDS[0]]
 
 
 def test_rows_and_columns_are_chosen(bench: Bench) -> None:
@@ -102,7 +102,7 @@ def test_what_the_tenant_does_not_own_is_said_and_the_others_are_written(bench: 
     assert ended.code == 1
     assert "192.0.2.7" in ended.json()["refused"][IDS[2]]
     with bench.service.client() as client:
-        assert [each.name for each in client.endpoints("pop1")] == [IDS[0], IDS[1]]
+        assert [each.name for each in client.domains.read_endpoints("pop1")] == [IDS[0], IDS[1]]
 
 
 def test_followed_it_tells_what_changes_and_bears_silence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

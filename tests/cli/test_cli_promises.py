@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.tenantlists import DNS, SSH, WEB, Run, edited, listed, rules_of
-
-from orchestrator.client import Client
+from interleaving import happen_before
 
 
 def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant: str, tmp_path: Path) -> None:
@@ -71,13 +69,7 @@ def test_expectations_of_a_colleague_are_not_dropped_without_a_word(
     refused = run("acl", "expectations", "set", tenant, str(tmp_path / "mine"))
     assert (refused.code, f"- {theirs}" in refused.out, "--yes carries it out" in refused.err) == (2, True, True)
     assert theirs in run("acl", "expectations", "show", tenant).out
-    real = Client.keep_expectations
-
-    def late(self: Client, *arguments: Any, **named: Any) -> Any:
-        real(self, tenant, theirs)
-        return real(self, *arguments, **named)
-
-    monkeypatch.setattr(Client, "keep_expectations", late)
+    happen_before(monkeypatch, "expectations.keep", lambda expectations: expectations.keep(tenant, theirs))
     raced = run("acl", "expectations", "set", tenant, str(tmp_path / "mine"), "--yes")
     assert (raced.code, "somebody changed the expectations meanwhile" in raced.err) == (1, True), raced
     monkeypatch.undo()

@@ -85,7 +85,7 @@ def test_a_plan_that_is_confirmed_after_the_list_moved_is_refused(
     terminal = Terminal(service, "acl", "apply", tenant, str(file))
     terminal.read_until("[y/N]")
     with service.client() as colleague:
-        colleague.insert_rule(tenant, rule_from_json(DNS))
+        colleague.acls.insert_rule(tenant, rule_from_json(DNS))
     terminal.type("y\n")
     terminal.read_until("was changed while you looked")
     assert terminal.end() == 1

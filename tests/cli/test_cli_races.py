@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import Ended
+from interleaving import happen_before
 from served import Served
 
 from orchestrator.client import Client
@@ -49,20 +50,20 @@ def rules_of(acl: Acl) -> dict[str, Any]:
 
 THEY: dict[str, tuple[Callable[[Run, Client, str], object], Callable[[Acl], bool]]] = {
     "add over REST": (
-        lambda _, client, tenant: client.insert_rule(tenant, rule_from_json(THEIRS)),
+        lambda _, client, tenant: client.acls.insert_rule(tenant, rule_from_json(THEIRS)),
         lambda acl: "theirs" in rules_of(acl),
     ),
     "change over REST": (
-        lambda _, client, tenant: client.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"})),
+        lambda _, client, tenant: client.acls.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"})),
         lambda acl: "203.0.113.0/24" in str(rules_of(acl)["web"].source),
     ),
     "delete over REST": (
-        lambda _, client, tenant: client.delete_rule(tenant, "web"),
+        lambda _, client, tenant: client.acls.delete_rule(tenant, "web"),
         lambda acl: "web" not in rules_of(acl),
     ),
     "replace over REST": (
-        lambda _, client, tenant: client.put_acl(
-            tenant, acl_from_json({"rules": [WEB, BLOCK, THEIRS]}), etag=client.acl(tenant).etag
+        lambda _, client, tenant: client.acls.put(
+            tenant, acl_from_json({"rules": [WEB, BLOCK, THEIRS]}), etag=client.acls.read(tenant).etag
         ),
         lambda acl: "theirs" in rules_of(acl),
     ),
@@ -94,10 +95,10 @@ def _applied(run: Run, tenant: str) -> bool:
 
 def _replaced(client: Client, tenant: str) -> bool:
     """What the console and any program does: read, edit, write with the ETag that was read."""
-    seen = client.acl(tenant)
+    seen = client.acls.read(tenant)
     wanted = replace(seen.acl, rules=(*seen.acl.rules, rule_from_json(MINE)))
     try:
-        client.put_acl(tenant, wanted, etag=seen.etag)
+        client.acls.put(tenant, wanted, etag=seen.etag)
     except Stale:
         return False
     return True
@@ -105,34 +106,34 @@ def _replaced(client: Client, tenant: str) -> bool:
 
 ADD = ("mine", "--permit", "-p", "tcp", "-s", "any", "-d", "198.51.100.8", "--port", "22", "--yes")
 I_DO: dict[str, tuple[str, Callable[[Run, Client, str], bool], Callable[[Acl], bool]]] = {
-    "apply by command": ("put_acl", lambda run, _, tenant: _applied(run, tenant), lambda acl: "mine" in rules_of(acl)),
+    "apply by command": ("acls.put", lambda run, _, tenant: _applied(run, tenant), lambda acl: "mine" in rules_of(acl)),
     "add by command": (
-        "insert_rule",
+        "acls.insert_rule",
         lambda run, _, tenant: run("acl", "rule", "add", tenant, *ADD).code == 0,
         lambda acl: "mine" in rules_of(acl),
     ),
     "change by command": (
-        "put_rule",
+        "acls.put_rule",
         lambda run, _, tenant: run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes").code == 0,
         lambda acl: rule_to_json(rules_of(acl)["web"])["destination_ports"] == 80,
     ),
     "move by command": (
-        "move_rule",
+        "acls.move_rule",
         lambda run, _, tenant: run("acl", "rule", "move", tenant, "block", "--before", "web", "--yes").code == 0,
         lambda acl: [*rules_of(acl)].index("block") < [*rules_of(acl), "web"].index("web"),
     ),
     "delete by command": (
-        "delete_rule",
+        "acls.delete_rule",
         lambda run, _, tenant: run("acl", "rule", "delete", tenant, "block", "--yes").code == 0,
         lambda acl: "block" not in rules_of(acl),
     ),
     "restore by command": (
-        "restore_acl",
+        "acls.restore",
         lambda run, _, tenant: run("acl", "restore", tenant, "1", "--yes").code == 0,
         lambda acl: [*rules_of(acl)] == ["web"],
     ),
     "replace over REST": (
-        "put_acl",
+        "acls.put",
         lambda _, client, tenant: _replaced(client, tenant),
         lambda acl: "mine" in rules_of(acl),
     ),
@@ -148,45 +149,42 @@ def test_two_at_once_lose_nothing(
     """A colleague commits after I was shown my change and before it is written."""
     verb, commit, is_mine = I_DO[mine]
     meanwhile, is_theirs = THEY[theirs]
-    real = getattr(Client, verb)
     with service.client() as client:
-
-        def late(self: Client, *arguments: Any, **named: Any) -> Any:
-            monkeypatch.setattr(Client, verb, real)
-            meanwhile(run, client, tenant)
-            return real(self, *arguments, **named)
-
-        monkeypatch.setattr(Client, verb, late)
+        happen_before(monkeypatch, verb, lambda _: meanwhile(run, client, tenant))
         is_written = commit(run, client, tenant)
-        found = client.acl(tenant).acl
+        found = client.acls.read(tenant).acl
         assert is_theirs(found), "what the colleague committed is there"
         if is_written:
             assert is_mine(found), "and so is mine, where I was told so"
-        assert client.acl(tenant).version == (4 if is_written else 3)
+        assert client.acls.read(tenant).version == (4 if is_written else 3)
 
 
 # ----------------------------------------------------------------------------------------- what is beside a list
 
 OFFICE = "192.0.2.0/24"
 BESIDE: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "group": ("put_group", ("group", "put", "{t}", "office", OFFICE), ("group", "add", "{t}", "office", "192.0.3.1")),
+    "group": ("groups.put", ("group", "put", "{t}", "office", OFFICE), ("group", "add", "{t}", "office", "192.0.3.1")),
     "expectations": (
-        "delete_expectations",
+        "expectations.delete",
         ("acl", "expectations", "delete", "{t}", "--yes"),
         ("acl", "expectations", "set", "{t}", "-", "--yes"),
     ),
-    "quota": ("set_quota", ("tenant", "quota", "set", "{t}", "--rules", "9"), ("tenant", "set", "{t}", "--name", "X")),
+    "quota": (
+        "tenants.set_quota",
+        ("tenant", "quota", "set", "{t}", "--rules", "9"),
+        ("tenant", "set", "{t}", "--name", "X"),
+    ),
     "approvals": (
-        "set_approvals",
+        "proposals.set_approvals",
         ("domain", "approval", "set", "d-{t}", "--add", "m-{t}"),
         ("domain", "approval", "set", "d-{t}", "--operator-rules"),
     ),
     "packet log": (
-        "set_log_limit",
+        "packet_log.set_limit",
         ("domain", "log", "set", "d-{t}", "--rate", "33"),
         ("domain", "log", "set", "d-{t}", "--burst", "9"),
     ),
-    "spread": ("set_spread", ("spread", "set", "d-{t}", "{f}/1"), ("spread", "set", "d-{t}", "{f}/2")),
+    "spread": ("spread.configure", ("spread", "set", "d-{t}", "{f}/1"), ("spread", "set", "d-{t}", "{f}/2")),
 }
 """What I write, by which request, and what somebody else writes just before it. {f} has two spreads by weight."""
 
@@ -206,17 +204,12 @@ def test_what_somebody_wrote_meanwhile_is_not_replaced_unseen(
         (tmp_path / str(weight)).write_text(spread_of(weight))
     assert run("group", "put", tenant, "office", OFFICE).code == 0
     assert run("tenant", "create", f"m-{tenant}", "--domain", f"d-{tenant}").code == 0
-    real = getattr(Client, verb)
+    said = "nobody reaches 198.51.100.7:22"
 
-    def late(self: Client, *arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(Client, verb, real)
-        assert (
-            run(*(word.format(t=tenant, f=tmp_path) for word in theirs), stdin="nobody reaches 198.51.100.7:22").code
-            == 0
-        )
-        return real(self, *arguments, **named)
+    def change(_: object) -> None:
+        assert run(*(word.format(t=tenant, f=tmp_path) for word in theirs), stdin=said).code == 0
 
-    monkeypatch.setattr(Client, verb, late)
+    happen_before(monkeypatch, verb, change)
     refused = run(*(word.format(t=tenant, f=tmp_path) for word in mine))
     assert (refused.code, "nothing was written; run it again" in refused.err) == (1, True), refused
     again = run(*(word.format(t=tenant, f=tmp_path) for word in mine), *(["--yes"] if what == "group" else []))
@@ -226,14 +219,10 @@ def test_what_somebody_wrote_meanwhile_is_not_replaced_unseen(
 def test_a_group_is_written_although_other_rules_changed_meanwhile(
     run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Client.put_group
-
-    def late(self: Client, *arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(Client, "put_group", real)
+    def change(_: object) -> None:
         assert run("acl", "rule", "delete", tenant, "block", "--yes").code == 0
-        return real(self, *arguments, **named)
 
-    monkeypatch.setattr(Client, "put_group", late)
+    happen_before(monkeypatch, "groups.put", change)
     assert run("group", "put", tenant, "office", OFFICE).code == 0
     assert run("group", "show", tenant, "office").out == f"{OFFICE}\n"
 

@@ -10,14 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Ended, aclflow
+from interleaving import happen_before
 from patience import PATIENCE_S
 from served import Served
 
-from orchestrator.client import Client, PointReport
+from orchestrator.client import PointReport
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId
@@ -70,21 +70,18 @@ def test_a_tenant_goes_after_its_rules_are_shown_and_not_while_it_has_endpoints(
     assert "  - web  ingress permit tcp" in asked.out
     with service.client() as client:
         end = Endpoint("web1", TenantId(tenant), "tap1", 0x020000000001, (Prefix.parse("198.51.100.7"),))
-        client.put_endpoint(f"d-{tenant}", end)
+        client.domains.put_endpoint(f"d-{tenant}", end)
         refused = run("tenant", "delete", tenant, "--yes")
         assert refused.code == 1
         assert refused.err == (
             f"aclflow: the tenant still has endpoints (web1): first `aclflow domain endpoint remove d-{tenant} web1`\n"
         )
-        client.remove_endpoint(f"d-{tenant}", "web1")
-    real = Client.delete_tenant
+        client.domains.remove_endpoint(f"d-{tenant}", "web1")
 
-    def late(self: Client, *arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(Client, "delete_tenant", real)
+    def change(_: object) -> None:
         assert run("tenant", "set", tenant, "--name", "Shop").code == 0
-        return real(self, *arguments, **named)
 
-    monkeypatch.setattr(Client, "delete_tenant", late)
+    happen_before(monkeypatch, "tenants.delete", change)
     assert "run it again" in run("tenant", "delete", tenant, "--yes").err
 
 
@@ -163,7 +160,7 @@ def test_a_host_is_known_by_what_its_machine_is_given_or_what_is_said(run: Run, 
     wrong = run("domain", "host", "add", "known", "acl-2", "--uplink", "up0", "--datapath-id", "a1b2c3d4e5f6a7b8c")
     assert (wrong.code, "--datapath-id" in wrong.err) == (2, True)
     with service.client() as client:
-        assert {host.name: host.datapath_id for host in client.hosts("known")} == {
+        assert {host.name: host.datapath_id for host in client.domains.read_hosts("known")} == {
             "acl-0": datapath_of("known", "acl-0"),
             "acl-1": 0xB1,
         }
@@ -183,10 +180,10 @@ def test_hosts_that_lag_are_named_and_the_answer_is_no(run: Run, service: Served
     assert "is not in force on every host after 0.2 s" in ended.err
     token = run("domain", "invite", "slow").out.strip()
     with service.client() as client:
-        who = client.enrol(token, name="c1", kind="openflow")
-        goal = client.domain("slow").generation
+        who = client.enrolment.enrol(token, name="c1", kind="openflow")
+        goal = client.domains.read("slow").generation
     with service.client(who.token) as enforcer:
-        enforcer.report("slow", who.enforcer, points=[PointReport("h1", goal, b"\0" * 16, "enforced")])
+        enforcer.points.report("slow", who.enforcer, points=[PointReport("h1", goal, b"\0" * 16, "enforced")])
     shown = run("domain", "show", "slow", "--json").json()
     assert ([one["name"] for one in shown["hosts"]], [one["name"] for one in shown["enforcers"]]) == (["h1"], ["c1"])
     assert run("domain", "show", "slow").code == 0

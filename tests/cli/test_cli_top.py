@@ -37,13 +37,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A tenant with some rules, none of them used."""
     with served(tmp_path_factory.mktemp("service")) as here:
         with here.client() as admin:
-            admin.create_domain("pop")
-            admin.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
+            admin.domains.create("pop")
+            admin.tenants.create("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
             rules = [
                 {"id": f"rule-{port}", "action": "permit", "protocol": "tcp", "destination_ports": port}
                 for port in range(100, 100 + RULES)
             ]
-            admin.put_acl("shop", acl_from_json({"rules": rules}))
+            admin.acls.put("shop", acl_from_json({"rules": rules}))
         yield here
 
 

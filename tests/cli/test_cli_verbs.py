@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from command_line import Ended, aclflow
+from interleaving import happen_before
 from served import Served
 
 from orchestrator.cli.options import end_of
-from orchestrator.client import Client
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_from_json
 
@@ -168,36 +168,24 @@ def test_only_what_is_said_of_a_rule_changes(run: Run, tenant: str) -> None:
     assert (bad.code, "--port" in bad.err) == (2, True)
 
 
-def racing(monkeypatch: pytest.MonkeyPatch, verb: str, meanwhile: Callable[[Client], object]) -> None:
-    """Have a colleague change something after a change was shown, just before it is written."""
-    real = getattr(Client, verb)
-
-    def late(self: Client, *arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(Client, verb, real)
-        meanwhile(self)
-        return real(self, *arguments, **named)
-
-    monkeypatch.setattr(Client, verb, late)
-
-
 def test_a_lost_race_about_one_rule_is_told(run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = rule_from_json({**WEB, "source": "203.0.113.0/24"})
-    racing(monkeypatch, "put_rule", lambda client: client.put_rule(tenant, mine))
+    happen_before(monkeypatch, "acls.put_rule", lambda acls: acls.put_rule(tenant, mine))
     ended = run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes")
     assert (ended.code, "nothing was written" in ended.err) == (1, True)
     assert rules(run, tenant)["web"]["destination_ports"] == 443
-    racing(monkeypatch, "delete_rule", lambda client: client.delete_rule(tenant, "web"))
+    happen_before(monkeypatch, "acls.delete_rule", lambda acls: acls.delete_rule(tenant, "web"))
     gone = run("acl", "rule", "delete", tenant, "web", "--yes")
     assert (gone.code, "nothing was written" in gone.err) == (1, True)
 
 
 def test_a_race_about_two_rules_is_none(run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dns = rule_from_json({"id": "dns", "action": "permit", "protocol": "udp", "destination_ports": 53})
-    racing(monkeypatch, "put_rule", lambda client: client.insert_rule(tenant, dns, position=0))
+    happen_before(monkeypatch, "acls.put_rule", lambda acls: acls.insert_rule(tenant, dns, position=0))
     assert run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes").code == 0
     found = rules(run, tenant)
     assert (list(found), found["web"]["destination_ports"]) == (["dns", "web", "block"], 80)
-    racing(monkeypatch, "insert_rule", lambda client: client.move_rule(tenant, "block", position=0))
+    happen_before(monkeypatch, "acls.insert_rule", lambda acls: acls.move_rule(tenant, "block", position=0))
     assert added(run, tenant).code == 0
     assert list(rules(run, tenant)) == ["ssh", "block", "dns", "web"], "it follows the rule that it was shown before"
 
@@ -269,15 +257,21 @@ def test_two_operators_at_once_lose_nothing(
 ) -> None:
     domain = f"d-{tenant}"
     other = rule_from_json({"id": "theirs", "action": "deny", "protocol": "udp"})
-    racing(monkeypatch, "set_operator_rules", lambda client: client.set_operator_rules(domain, [other]))
+    happen_before(
+        monkeypatch, "domains.set_operator_rules", lambda domains: domains.set_operator_rules(domain, [other])
+    )
     assert run("operator-rule", "add", domain, "mine", "--deny", "-s", "any", "-d", "any", "--yes").code == 0
     with service.client() as client:
-        assert [rule.id for rule in client.operator_rules(domain)] == ["theirs", "mine"]
+        assert [rule.id for rule in client.domains.read_operator_rules(domain)] == ["theirs", "mine"]
         changed = rule_from_json({"id": "mine", "action": "permit"})
-        racing(monkeypatch, "set_operator_rules", lambda client: client.set_operator_rules(domain, [other, changed]))
+        happen_before(
+            monkeypatch,
+            "domains.set_operator_rules",
+            lambda domains: domains.set_operator_rules(domain, [other, changed]),
+        )
         ended = run("operator-rule", "set", domain, "mine", "--port", "25", "-p", "tcp", "--yes")
         assert (ended.code, "nothing was written" in ended.err) == (1, True)
-        assert client.operator_rules(domain)[1] == changed
+        assert client.domains.read_operator_rules(domain)[1] == changed
 
 
 def test_a_rule_that_can_match_nothing_is_named_by_its_id(run: Run, tenant: str) -> None:

@@ -34,12 +34,12 @@ def late(run: Run, service: Served) -> Callable[[], None]:
     assert run("domain", "create", "pop").code == 0
     assert run("tenant", "create", "shop", "--domain", "pop", "--prefix", "198.51.100.0/24").code == 0
     assert run("domain", "host", "add", "pop", "h1", "--datapath-id", "00000000000000a1", "--uplink", "up0").code == 0
-    who = service.client("").enrol(run("domain", "invite", "pop").out.strip(), name="c1", kind="openflow")
+    who = service.client("").enrolment.enrol(run("domain", "invite", "pop").out.strip(), name="c1", kind="openflow")
 
     def report() -> None:
         with service.client() as client, service.client(who.token) as enforcer:
-            points = [PointReport("h1", client.domain("pop").generation, b"\0" * 16, "enforced")]
-            enforcer.report("pop", who.enforcer, points=points)
+            points = [PointReport("h1", client.domains.read("pop").generation, b"\0" * 16, "enforced")]
+            enforcer.points.report("pop", who.enforcer, points=points)
 
     report()
     permit = json.dumps({"rules": [{"id": "web", "action": "permit", "protocol": "tcp"}]})

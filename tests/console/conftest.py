@@ -162,12 +162,12 @@ def bare_town(directory: Path, *options: str) -> Iterator[Town]:
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     with bare_town(tmp_path_factory.mktemp("town")) as here, here.client() as client:
-        client.create_domain("pop")
-        client.create_tenant("shop", domain="pop", name="Web shop", prefixes=[Prefix.parse("198.51.100.0/24")])
-        client.create_tenant("bank", domain="pop", name="Bank", prefixes=[Prefix.parse("203.0.113.0/24")])
-        client.put_acl("shop", acl_from_json(SHOP))
-        _, here.member = client.create_token("member", tenant="shop", description="shop's engineer")
-        _, here.reader = client.create_token("reader", tenant="shop")
+        client.domains.create("pop")
+        client.tenants.create("shop", domain="pop", name="Web shop", prefixes=[Prefix.parse("198.51.100.0/24")])
+        client.tenants.create("bank", domain="pop", name="Bank", prefixes=[Prefix.parse("203.0.113.0/24")])
+        client.acls.put("shop", acl_from_json(SHOP))
+        _, here.member = client.tokens.create("member", tenant="shop", description="shop's engineer")
+        _, here.reader = client.tokens.create("reader", tenant="shop")
         yield here
 
 
@@ -276,7 +276,7 @@ def _check_is_ours(look: Look, url: str) -> None:
 def the_list_as_it_was(look: Look) -> None:
     """The test begins with the list of the town."""
     with look.town.client() as client:
-        client.put_acl("shop", acl_from_json(SHOP))
+        client.acls.put("shop", acl_from_json(SHOP))
 
 
 def draft_deletion(look: Look, rule: str) -> None:

@@ -32,7 +32,7 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
     look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=22")
     expect(page.get_by_text("Permitted: rule permit-tcp-22")).to_be_visible()
     with look.town.client() as client:
-        assert next(rule.id for rule in client.rules("shop")) == "permit-tcp-22"
+        assert next(rule.id for rule in client.acls.read_rules("shop")) == "permit-tcp-22"
 
 
 def test_who_asks_about_an_own_address_learns_that_pretending_is_another_matter(look: Look) -> None:

@@ -30,7 +30,7 @@ NEW = {
 def client(look: Look) -> Iterator[Client]:
     """A member of the project, at whose list the browser looks."""
     with look.town.client(look.town.member) as client:
-        client.put_acl("shop", acl_from_json(SHOP))
+        client.acls.put("shop", acl_from_json(SHOP))
         look.sign_in(look.town.member, "/project/shop/acl")
         yield client
 
@@ -55,7 +55,7 @@ def test_somebody_writes_elsewhere_while_a_draft_is_reviewed(look: Look, client:
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied")).to_be_visible()
     if other == "REST":
-        client.insert_rule("shop", rule_from_json(NEW))
+        client.acls.insert_rule("shop", rule_from_json(NEW))
     else:
         words = "--permit --protocol tcp --source 203.0.113.8 --destination 198.51.100.9 --port 443 --yes --no-wait"
         service = {"ACLFLOW_URL": look.town.url, "ACLFLOW_TOKEN": look.town.member}
@@ -66,7 +66,7 @@ def test_somebody_writes_elsewhere_while_a_draft_is_reviewed(look: Look, client:
     expect(page.get_by_text("deletion of 'dns'")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
-    rules = [rule.id for rule in client.rules("shop")]
+    rules = [rule.id for rule in client.acls.read_rules("shop")]
     assert ("theirs" in rules, "dns" in rules) == (True, False)
 
 
@@ -83,23 +83,25 @@ def test_the_browser_is_faster_than_a_file_on_the_command_line(look: Look, clien
     file.write_text(file.read_text().replace("front ends", "the front ends"))
     told = aclflow("acl", "apply", "shop", str(file), "--yes", "--no-wait", environment=service)
     assert (told.code, "merged" in told.err + told.out) == (0, True), told.err
-    assert "dns" not in [rule.id for rule in client.rules("shop")]
-    assert client.acl("shop").acl.groups["web"].description == "the front ends"
+    assert "dns" not in [rule.id for rule in client.acls.read_rules("shop")]
+    assert client.acls.read("shop").acl.groups["web"].description == "the front ends"
 
 
 def test_the_browser_is_faster_than_a_program(look: Look, client: Client) -> None:
     """A program that speaks REST writes on top of what it read, is told to read again, and then loses nothing."""
-    page, read = look.page, client.acl("shop")
+    page, read = look.page, client.acls.read("shop")
     page.get_by_label("More for dns").click()
     page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with pytest.raises(Stale):
-        client.put_acl("shop", replace(read.acl, rules=(rule_from_json(NEW), *read.acl.rules)), etag=read.etag)
-    assert [rule.id for rule in client.rules("shop")] == [rule.id for rule in read.acl.rules if rule.id != "dns"]
-    newest = client.acl("shop")
-    client.put_acl("shop", replace(newest.acl, rules=(rule_from_json(NEW), *newest.acl.rules)), etag=newest.etag)
+        client.acls.put("shop", replace(read.acl, rules=(rule_from_json(NEW), *read.acl.rules)), etag=read.etag)
+    assert [rule.id for rule in client.acls.read_rules("shop")] == [
+        rule.id for rule in read.acl.rules if rule.id != "dns"
+    ]
+    newest = client.acls.read("shop")
+    client.acls.put("shop", replace(newest.acl, rules=(rule_from_json(NEW), *newest.acl.rules)), etag=newest.etag)
     look.open("/project/shop/acl")
     expect(page.locator("tbody tr").first).to_contain_text("theirs")
     expect(page.get_by_text("dns", exact=True)).to_have_count(0)
@@ -109,22 +111,22 @@ def test_the_version_that_a_draft_began_at_is_gone(look: Look, client: Client) -
     """The tenant was deleted and made again under the draft: it is told, and what was typed is kept."""
     page = look.page
     with look.town.client() as admin:
-        admin.create_tenant("stand", domain="pop", prefixes=[])
+        admin.tenants.create("stand", domain="pop", prefixes=[])
         try:
-            admin.put_acl("stand", acl_from_json({"rules": [{"id": "all", "action": "deny"}]}))
+            admin.acls.put("stand", acl_from_json({"rules": [{"id": "all", "action": "deny"}]}))
             look.sign_in(look.town.admin, "/project/stand/acl")
             edit_description(page, "all", "typed with care")
             page.get_by_role("button", name="Review and commit").click()
             page.wait_for_selector("[data-part=cost][aria-busy=false]")  # else what is not read yet finds no tenant
-            admin.delete_tenant("stand")
-            admin.create_tenant("stand", domain="pop", prefixes=[])
+            admin.tenants.delete("stand")
+            admin.tenants.create("stand", domain="pop", prefixes=[])
             page.get_by_role("button", name="Commit", exact=True).click()
             expect(page.get_by_text("Somebody changed the same packets meanwhile")).to_be_visible()
             page.get_by_role("button", name="Leave my draft as it is").click()
             expect(page.get_by_text("change of 'all'")).to_be_visible()
-            assert list(admin.rules("stand")) == []
+            assert list(admin.acls.read_rules("stand")) == []
         finally:
-            admin.delete_tenant("stand")
+            admin.tenants.delete("stand")
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ def test_descriptions_that_no_store_keeps_are_refused_at_their_field(look: Look,
     page.get_by_label("What is it for?").fill(ARABIC)
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
-    newest = next(client.acl_versions("shop"))
-    assert (newest.comment, client.rule("shop", "dns").rule.description) == (ARABIC, ARABIC)
+    newest = next(client.acls.read_versions("shop"))
+    assert (newest.comment, client.acls.read_rule("shop", "dns").rule.description) == (ARABIC, ARABIC)
     look.open("/project/shop/history")
     expect(page.locator(".said").first).to_have_text(ARABIC)
 
@@ -191,7 +193,7 @@ def test_a_comment_that_no_store_keeps_changes_nothing(look: Look, client: Clien
     comment.fill("a\x1b[31mb")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("Not committed: What is it for?: the character U+001B cannot be kept")).to_be_visible()
-    assert "dns" in [rule.id for rule in client.rules("shop")]
+    assert "dns" in [rule.id for rule in client.acls.read_rules("shop")]
     comment.fill("")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
@@ -200,9 +202,9 @@ def test_a_comment_that_no_store_keeps_changes_nothing(look: Look, client: Clien
 def test_characters_that_turn_text_round_are_seen_as_escapes(look: Look, client: Client) -> None:
     """They are seen where a rule and its version are shown; the field to edit has what was written."""
     page, seen = look.page, r"deny \u202etimrep\u202c all"
-    acl = client.acl("shop").acl
+    acl = client.acls.read("shop").acl
     turned = replace(acl.rules[0], description=TURNED)
-    client.put_acl("shop", replace(acl, rules=(turned, *acl.rules[1:])), comment=TURNED)
+    client.acls.put("shop", replace(acl, rules=(turned, *acl.rules[1:])), comment=TURNED)
     look.open("/project/shop/acl")
     expect(page.locator("tbody tr", has_text="ssh-contractors").get_by_text(seen)).to_be_visible()
     page.get_by_label("Edit ssh-contractors", exact=True).click()

@@ -65,13 +65,13 @@ def town(tmp_path_factory: pytest.TempPathFactory, members: Members) -> Iterator
     """A domain whose traffic is spread over the three; the console was told where they answer."""
     options = [word for place in members.places for word in ("--cluster", f"pop={place}")]
     with bare_town(tmp_path_factory.mktemp("cluster"), *options) as here, here.client() as client:
-        client.create_domain("pop")
-        client.create_domain("other")
+        client.domains.create("pop")
+        client.domains.create("other")
         for number in NUMBERS:
-            client.add_firewall("pop", f"fw{number}", "nftables")
+            client.firewalls.add("pop", f"fw{number}", "nftables")
         links = [[Link(f"{side}{number}", f"0a:00:00:00:0{number}:0{at}") for at, side in ((1, "l"), (2, "r"))]
                  for number in NUMBERS]  # fmt: skip
-        client.set_spread(
+        client.spread.configure(
             "pop", [Carrier(f"fw{number}", number, *pair) for number, pair in zip(NUMBERS, links, strict=True)]
         )
         yield here

@@ -32,13 +32,13 @@ def member(look: Look) -> Iterator[Client]:
 
 
 def restore(client: Client) -> None:
-    if client.tenant("shop").unconfirmed is not None:
-        client.revert_acl("shop")
-    client.put_acl("shop", acl_from_json(SHOP))
+    if client.tenants.read("shop").unconfirmed is not None:
+        client.acls.revert("shop")
+    client.acls.put("shop", acl_from_json(SHOP))
 
 
 def rules(client: Client) -> list[str]:
-    return [rule.id for rule in client.rules("shop")]
+    return [rule.id for rule in client.acls.read_rules("shop")]
 
 
 def remove_dns(page: Page) -> None:
@@ -67,7 +67,7 @@ def banner(page: Page) -> Locator:
 
 def test_a_change_is_kept_in_time(look: Look, member: Client) -> None:
     """It asks on every page of the project, counts down, and is quiet once it is kept."""
-    before = member.tenant("shop").in_force.version
+    before = member.tenants.read("shop").in_force.version
     commit_for_five_minutes(look)
     look.picture("unconfirmed")
     for path in PAGES:
@@ -79,7 +79,7 @@ def test_a_change_is_kept_in_time(look: Look, member: Client) -> None:
     assert violations(look) == []
     look.page.get_by_role("button", name="Keep", exact=True).click()
     expect(banner(look.page)).to_contain_text(KEPT)
-    assert member.tenant("shop").unconfirmed is None
+    assert member.tenants.read("shop").unconfirmed is None
     assert "dns" not in rules(member)
     look.open("/project/shop/acl")
     expect(banner(look.page)).to_be_hidden()
@@ -103,7 +103,7 @@ def test_a_change_is_taken_back_at_once(look: Look, member: Client) -> None:
 
 def test_a_change_that_nobody_keeps_goes_back_by_itself(look: Look, member: Client) -> None:
     acl = acl_from_json({**SHOP, "rules": SHOP["rules"][:-1]})
-    written = member.put_acl("shop", acl, confirm_s=SHORTEST_S)
+    written = member.acls.put("shop", acl, confirm_s=SHORTEST_S)
     look.open("/project/shop/history")
     expect(banner(look.page)).to_contain_text(f"Version {written.version} goes back")
     expect(banner(look.page)).to_contain_text(f"Version {written.version} was taken back")
@@ -111,7 +111,7 @@ def test_a_change_that_nobody_keeps_goes_back_by_itself(look: Look, member: Clie
 
 
 def test_a_reader_sees_the_count_down_and_cannot_settle_it(look: Look, member: Client) -> None:
-    member.put_acl("shop", acl_from_json({**SHOP, "rules": []}), confirm_s=300)
+    member.acls.put("shop", acl_from_json({**SHOP, "rules": []}), confirm_s=300)
     look.sign_in(look.town.reader, "/project/shop")
     expect(banner(look.page)).to_contain_text("unless it is kept")
     for name in ("Keep", "Revert now"):
@@ -123,10 +123,10 @@ def test_other_writers_learn_why_they_have_to_wait(look: Look, member: Client) -
     page = look.page
     look.open("/project/shop/acl")
     remove_dns(page)
-    member.put_acl("shop", acl_from_json({**SHOP, "rules": SHOP["rules"][:-1]}), confirm_s=300)
+    member.acls.put("shop", acl_from_json({**SHOP, "rules": SHOP["rules"][:-1]}), confirm_s=300)
     expect(banner(page)).to_contain_text("Until then nobody can write another change")
     with look.town.client() as admin, pytest.raises(Conflict, match="waits until"):
-        admin.delete_rule("shop", "late")
+        admin.acls.delete_rule("shop", "late")
     service = {"ACLFLOW_URL": look.town.url, "ACLFLOW_TOKEN": look.town.admin}
     told = aclflow("acl", "rule", "delete", "shop", "late", "--yes", environment=service)
     assert (told.code, "to be confirmed" in told.err) == (1, True)

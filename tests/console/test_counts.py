@@ -46,7 +46,7 @@ class Counting:
         column = np.array([packets], np.int64)
         counts = sum_rows(cookies, column, column * 100, column * 0, column * 0 + now_us())
         frame = CountFrame("host1", self.sequence, counts, (), b"chunk", whole=False)
-        assert self.enforcer.report_counts("pop", self.number, encode_frames([frame], 2_000_000)) == ()
+        assert self.enforcer.points.report_counts("pop", self.number, encode_frames([frame], 2_000_000)) == ()
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def counting(town: Town) -> Iterator[Counting]:
     """A host that is counted since two days, as long as the list has its rules."""
     then = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
     with town.client() as admin:
-        admin.add_host("pop", Host("host1", 0xA1, "up0"))
-        enrolment = admin.enrol(admin.invite_enforcer("pop"), name="controller-1", kind="openflow")
+        admin.domains.add_host("pop", Host("host1", 0xA1, "up0"))
+        enrolment = admin.enrolment.enrol(admin.enrolment.invite("pop"), name="controller-1", kind="openflow")
         town.stop_service()
         store = open_store(f"sqlite:///{town.directory / 'aclflow.db'}", clock=lambda: then)
         with store.write() as unit:
@@ -64,10 +64,10 @@ def counting(town: Town) -> Iterator[Counting]:
         store.close()
         town.start_service()
         with town.client(enrolment.token) as enforcer:
-            enforcer.new_epoch("pop", enrolment.enforcer)
-            program = enforcer.watch_program("pop")
+            enforcer.points.begin_epoch("pop", enrolment.enforcer)
+            program = enforcer.points.watch_program("pop")
             assert isinstance(program, Program)
-            claim = enforcer.claim_counts("pop", enrolment.enforcer, "host1")
+            claim = enforcer.points.claim_counts("pop", enrolment.enforcer, "host1")
             yield Counting(admin, enforcer, enrolment.enforcer, then, numbers_of(program)[0], claim.sequence)
 
 
@@ -84,7 +84,7 @@ def test_an_unused_rule_says_since_when_nothing_met_it(look: Look, counting: Cou
     page = look.page
     counting.decides(1200)
     new = acl_from_json({"rules": [{**RULES[0], "id": "new", "source": "192.0.2.9/32"}]}).rules[0]
-    counting.admin.insert_rule("shop", new)
+    counting.admin.acls.insert_rule("shop", new)
     look.sign_in(look.town.member, "/project/shop/hits")
     page.get_by_label("Show", exact=True).click()
     page.get_by_role("option", name="unused for a day").click()
@@ -94,7 +94,7 @@ def test_an_unused_rule_says_since_when_nothing_met_it(look: Look, counting: Cou
     expect(page.get_by_role("row", name="mail")).to_contain_text("(2 days)")
     for other in ("web", "new"):
         expect(page.get_by_role("row", name=other)).to_have_count(0)
-    counting.admin.delete_rule("shop", "new")
+    counting.admin.acls.delete_rule("shop", "new")
 
 
 def test_a_review_says_first_what_traffic_a_change_closes(look: Look, counting: Counting) -> None:
@@ -123,8 +123,8 @@ def test_counts_say_from_when_they_are_and_outlive_a_rule_that_comes_back(look: 
     expect(counted(page, "web")).to_have_text("1\u202f234")
     since = f"counted since {said_in_berlin(counting.since)}"
     expect(page.get_by_text(f"1 rule of 2 decided nothing so far; {since}")).to_be_visible()
-    version = counting.admin.acl("shop").version
-    counting.admin.put_acl("shop", acl_from_json({"rules": []}))
+    version = counting.admin.acls.read("shop").version
+    counting.admin.acls.put("shop", acl_from_json({"rules": []}))
     look.open("/project/shop/history")
     panel = page.locator(".panel", has_text=f"Version {version}").first
     panel.get_by_role("button", name="Roll back to it").click()

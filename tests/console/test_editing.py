@@ -31,7 +31,7 @@ def test_nothing_is_changed_before_it_is_committed(look: Look) -> None:
     expect(page.get_by_text("1 change not committed")).to_be_visible()
     expect(page.get_by_text("web-in", exact=True)).to_have_count(0)
     with look.town.client() as client:
-        assert "web-in" in [rule.id for rule in client.rules("shop")]
+        assert "web-in" in [rule.id for rule in client.acls.read_rules("shop")]
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("web-in", exact=True)).to_be_visible()
 
@@ -104,7 +104,7 @@ def test_what_edits_a_rule_stays_in_the_window_beside_long_addresses(look: Look)
         "source": "2001:db8:1234:5678:9abc:def0:1234:0/112",
     }  # fmt: skip
     with look.town.client() as client:
-        client.put_acl("shop", acl_from_json({"rules": [rule]}))
+        client.acls.put("shop", acl_from_json({"rules": [rule]}))
     look.sign_in(look.town.member, "/project/shop/acl")
     more = page.get_by_label("More for a_rule")
     shown, table = more.bounding_box(), page.locator(".rules .q-table__middle").bounding_box()

@@ -22,12 +22,12 @@ WEB1 = Endpoint("web1", TenantId("shop"), "tap1", 0x0A0000000001, (Prefix.parse(
 def admin(look: Look) -> Iterator[Client]:
     """An administrator, in whose domain the project has one endpoint for a while."""
     with look.town.client() as client:
-        client.put_acl("shop", acl_from_json(SHOP))
-        client.put_endpoint("pop", WEB1)
+        client.acls.put("shop", acl_from_json(SHOP))
+        client.domains.put_endpoint("pop", WEB1)
         look.sign_in(look.town.member, "/project/shop/acl")
         yield client
-        client.put_acl("shop", acl_from_json(SHOP))
-        client.remove_endpoint("pop", "web1")
+        client.acls.put("shop", acl_from_json(SHOP))
+        client.domains.remove_endpoint("pop", "web1")
 
 
 def test_a_rule_names_an_endpoint_and_follows_its_addresses(look: Look, admin: Client) -> None:
@@ -50,10 +50,10 @@ def test_a_rule_names_an_endpoint_and_follows_its_addresses(look: Look, admin: C
     page.get_by_role("button", name="Review and commit").click()
     page.get_by_role("button", name="Commit", exact=True).click()
     page.get_by_role("button", name=re.compile("Done|Go on without waiting")).click()
-    assert admin.rule("shop", "to-web1").rule.destination.groups == ("endpoint:web1",)
+    assert admin.acls.read_rule("shop", "to-web1").rule.destination.groups == ("endpoint:web1",)
     moved = Endpoint("web1", TenantId("shop"), "tap1", WEB1.mac, (Prefix.parse("198.51.100.18/32"),))
-    admin.put_endpoint("pop", moved, etag="*")
-    assert admin.acl("shop").acl.groups["endpoint:web1"].prefixes == moved.prefixes
+    admin.domains.put_endpoint("pop", moved, etag="*")
+    assert admin.acls.read("shop").acl.groups["endpoint:web1"].prefixes == moved.prefixes
 
 
 @pytest.mark.usefixtures("admin")

@@ -29,23 +29,23 @@ class Points:
 
     def report(self, point: str, state: str, error: str | None = None) -> None:
         """Say that a point was read back at the newest generation, or why it cannot be brought there."""
-        generation = self.admin.domain(DOMAIN).generation
+        generation = self.admin.domains.read(DOMAIN).generation
         said = PointReport(point, generation if error is None else generation - 1, bytes(16), state, error)
         enrolment = self.speaks[point]
         with self.town.client(enrolment.token) as enforcer:
-            enforcer.new_epoch(DOMAIN, enrolment.enforcer)
-            enforcer.report(DOMAIN, enrolment.enforcer, points=[said])
+            enforcer.points.begin_epoch(DOMAIN, enrolment.enforcer)
+            enforcer.points.report(DOMAIN, enrolment.enforcer, points=[said])
 
 
 @pytest.fixture(scope="module")
 def points(town: Town) -> Iterator[Points]:
     with town.client() as admin:
-        admin.create_domain(DOMAIN)
-        admin.create_tenant(TENANT, domain=DOMAIN, prefixes=[Prefix.parse("198.18.64.0/24")])
-        admin.add_host(DOMAIN, Host(HOST, 0xB7, "up0"))
-        admin.add_firewall(DOMAIN, FIREWALL, "nftables")
-        controller = admin.enrol(admin.invite_enforcer(DOMAIN), name="controller-7", kind="openflow")
-        firewall = admin.enrol(admin.invite_enforcer(DOMAIN), name=FIREWALL, kind="nftables")
+        admin.domains.create(DOMAIN)
+        admin.tenants.create(TENANT, domain=DOMAIN, prefixes=[Prefix.parse("198.18.64.0/24")])
+        admin.domains.add_host(DOMAIN, Host(HOST, 0xB7, "up0"))
+        admin.firewalls.add(DOMAIN, FIREWALL, "nftables")
+        controller = admin.enrolment.enrol(admin.enrolment.invite(DOMAIN), name="controller-7", kind="openflow")
+        firewall = admin.enrolment.enrol(admin.enrolment.invite(DOMAIN), name=FIREWALL, kind="nftables")
         yield Points(town, admin, {HOST: controller, FIREWALL: firewall})
 
 
@@ -61,7 +61,7 @@ def commit(look: Look, token: str) -> Locator:
 
 
 def test_a_firewall_that_lags_is_shown_to_lag_until_it_does_not(look: Look, points: Points) -> None:
-    points.admin.put_acl(TENANT, acl_from_json({"rules": [RULE]}))
+    points.admin.acls.put(TENANT, acl_from_json({"rules": [RULE]}))
     waits = commit(look, look.town.admin)
     host, firewall = (waits.locator(".row", has_text=name) for name in (HOST, FIREWALL))
     expect(firewall).to_contain_text("never reported")
@@ -80,8 +80,8 @@ def test_a_firewall_that_lags_is_shown_to_lag_until_it_does_not(look: Look, poin
 
 
 def test_a_member_is_told_how_many_lag_and_may_go_on(look: Look, points: Points) -> None:
-    points.admin.put_acl(TENANT, acl_from_json({"rules": [RULE]}))
-    _, member = points.admin.create_token("member", tenant=TENANT)
+    points.admin.acls.put(TENANT, acl_from_json({"rules": [RULE]}))
+    _, member = points.admin.tokens.create("member", tenant=TENANT)
     waits = commit(look, member)
     expect(waits.get_by_text("2 enforcement points behind")).to_be_visible()
     points.report(HOST, "enforced")

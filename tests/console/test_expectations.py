@@ -20,10 +20,10 @@ NOBODY = "nobody reaches 198.51.100.20:22 from outside except 192.0.2.0/24"
 def the_list_as_it_was(look: Look) -> Iterator[None]:
     """Each test begins with the same list, of which nothing is expected."""
     with look.town.client() as client:
-        client.delete_expectations("shop")
-        client.put_acl("shop", acl_from_json(SHOP))
+        client.expectations.delete("shop")
+        client.acls.put("shop", acl_from_json(SHOP))
         yield
-        client.delete_expectations("shop")
+        client.expectations.delete("shop")
 
 
 def open_ssh(look: Look) -> None:
@@ -85,7 +85,7 @@ def test_a_draft_is_looked_at_by_somebody_else(look: Look) -> None:
     page.get_by_role("button", name="Go on from it").click()
     expect(page.get_by_role("button", name="Commit", exact=True)).to_be_visible()
     with look.town.client() as client:
-        assert "permit-tcp-22" not in [rule.id for rule in client.rules("shop")]
+        assert "permit-tcp-22" not in [rule.id for rule in client.acls.read_rules("shop")]
     look.open(path)
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete it").click()
@@ -97,22 +97,22 @@ def test_two_people_write_expectations_and_nothing_is_lost(look: Look) -> None:
     page, mine = look.page, "everybody reaches 198.51.100.53:53"
     look.sign_in(look.town.member, "/project/shop/expectations")
     with look.town.client(look.town.member) as client:
-        client.keep_expectations("shop", NOBODY)
+        client.expectations.keep("shop", NOBODY)
         page.get_by_label("Expectations").fill(mine)
         page.get_by_role("button", name="Keep").click()
         alert = page.get_by_role("alert")
         expect(alert).to_contain_text("Somebody changed the expectations meanwhile (shop's engineer (member")
         expect(alert).to_contain_text(NOBODY)
         expect(page.get_by_label("Expectations")).to_have_value(mine)
-        assert client.expectations("shop").text == NOBODY
+        assert client.expectations.read("shop").text == NOBODY
         page.get_by_label("Expectations").fill(f"{NOBODY}\n{mine}")
         page.get_by_role("button", name="Keep").click()
         expect(page.get_by_text("broken, of 2")).to_be_visible()
-        assert client.expectations("shop").text.splitlines() == [NOBODY, mine]
+        assert client.expectations.read("shop").text.splitlines() == [NOBODY, mine]
         page.get_by_label("Expectations").fill("")
         page.get_by_role("button", name="Keep").click()
         expect(page.get_by_text("Nothing is expected any more")).to_be_visible()
-        assert client.expectations("shop").created is None
+        assert client.expectations.read("shop").created is None
 
 
 def test_a_test_that_takes_long_says_so_and_is_asked_once(look: Look) -> None:

@@ -90,10 +90,12 @@ def two_endpoints(look: Look) -> Iterator[None]:
     with look.town.client() as client:
         for number, name in enumerate(("web1", "db1"), 17):
             prefix = Prefix.parse(f"198.51.100.{number}/32")
-            client.put_endpoint("pop", Endpoint(name, TenantId("shop"), f"tap{number}", 0x0A00 + number, (prefix,)))
+            client.domains.put_endpoint(
+                "pop", Endpoint(name, TenantId("shop"), f"tap{number}", 0x0A00 + number, (prefix,))
+            )
         yield
         for name in ("web1", "db1"):
-            client.remove_endpoint("pop", name)
+            client.domains.remove_endpoint("pop", name)
 
 
 def export(look: Look, form: str, *, each: bool) -> dict[str, str]:
@@ -161,10 +163,10 @@ def test_a_project_whose_last_machine_has_just_gone_learns_what_is_missing(look:
     page.get_by_role("button", name="Export").click()
     page.get_by_role("checkbox", name="One file for each endpoint").click()
     with look.town.client() as client:
-        client.put_endpoint("pop", web1)
+        client.domains.put_endpoint("pop", web1)
         with page.expect_download():
             page.get_by_role("button", name="Download").click()
-        client.remove_endpoint("pop", "web1")
+        client.domains.remove_endpoint("pop", "web1")
     page.get_by_role("button", name="Download").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("has no endpoints")
 

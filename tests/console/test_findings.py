@@ -36,11 +36,11 @@ APP = {
 def page(look: Look) -> Iterator[Page]:
     """A member at the list as it was, with a rule that ends; nothing is waived before and after."""
     with look.town.client() as client:
-        client.put_acl("shop", acl_from_json({**SHOP, "rules": [*SHOP["rules"], VISITOR, NO_GUESTS, APP]}))
+        client.acls.put("shop", acl_from_json({**SHOP, "rules": [*SHOP["rules"], VISITOR, NO_GUESTS, APP]}))
         look.sign_in(look.town.member)
         yield look.page
-        for waiver in client.waivers("shop"):
-            client.remove_waiver("shop", waiver.id)
+        for waiver in client.waivers.read_all("shop"):
+            client.waivers.remove("shop", waiver.id)
 
 
 def kind(page: Page, name: str) -> Locator:
@@ -102,7 +102,7 @@ def test_a_finding_is_waived_until_a_day_and_counts_again(look: Look, page: Page
     expect(waived).to_contain_text("shadowed of late: the contractor comes back in spring")
     look.picture("waived")
     with look.town.client() as client:
-        (waiver,) = client.waivers("shop")
+        (waiver,) = client.waivers.read_all("shop")
     assert (waiver.kind, waiver.rules) == ("shadowed", ("late",))
     assert (waiver.ends - dt.datetime.now(dt.UTC)).days == 55
     look.sign_in(look.town.reader, "/project/shop/check")
@@ -130,7 +130,7 @@ def test_what_ends_soon_is_told_on_the_check_page(look: Look, page: Page) -> Non
     expect(ending).to_contain_text("expiring")
     expect(ending).to_contain_text("visitor")
     with look.town.client() as client:
-        client.delete_rule("shop", "visitor")
+        client.acls.delete_rule("shop", "visitor")
     until(lambda: nothing_ends(look, page))  # what was read a moment ago is shown for a moment more
 
 

@@ -35,9 +35,9 @@ class Ring:
     number: int
 
     def report(self, host: str, state: str, error: str | None = None) -> None:
-        generation = self.admin.domain(DOMAIN).generation
+        generation = self.admin.domains.read(DOMAIN).generation
         said = PointReport(host, generation, bytes(16), state, error)
-        self.enforcer.report(DOMAIN, self.number, points=[said])
+        self.enforcer.points.report(DOMAIN, self.number, points=[said])
 
     @property
     def concerns(self) -> Locator:
@@ -63,21 +63,21 @@ class Ring:
 def ring(look: Look) -> Iterator[Ring]:
     """An operator at home, where all is well so far."""
     with look.town.client() as admin:
-        admin.create_domain(DOMAIN)
-        enrolment = admin.enrol(admin.invite_enforcer(DOMAIN), name=CONTROLLER, kind="openflow")
+        admin.domains.create(DOMAIN)
+        enrolment = admin.enrolment.enrol(admin.enrolment.invite(DOMAIN), name=CONTROLLER, kind="openflow")
         for number, host in enumerate(HOSTS):
-            admin.add_host(DOMAIN, Host(host, 0xC0 + number, "up0"))
+            admin.domains.add_host(DOMAIN, Host(host, 0xC0 + number, "up0"))
         with look.town.client(enrolment.token) as enforcer:
-            enforcer.new_epoch(DOMAIN, enrolment.enforcer)
+            enforcer.points.begin_epoch(DOMAIN, enrolment.enforcer)
             ring = Ring(look, admin, enforcer, enrolment.enforcer)
             for host in HOSTS:
                 ring.report(host, "enforced")
             look.sign_in(look.town.admin, "/admin")
             yield ring
-        for host in admin.hosts(DOMAIN):
-            admin.remove_host(DOMAIN, host.name)
-        admin.remove_enforcer(DOMAIN, enrolment.enforcer)
-        admin.delete_domain(DOMAIN)
+        for host in admin.domains.read_hosts(DOMAIN):
+            admin.domains.remove_host(DOMAIN, host.name)
+        admin.points.remove(DOMAIN, enrolment.enforcer)
+        admin.domains.delete(DOMAIN)
 
 
 def test_hosts_that_refuse_drift_or_are_gone_are_told_worst_first(ring: Ring) -> None:

@@ -40,7 +40,7 @@ COUNT_GIFTS = """() => {
 @pytest.fixture(autouse=True)
 def the_list_as_it_was(look: Look) -> None:
     with look.town.client() as client:
-        client.put_acl("shop", acl_from_json(SHOP))
+        client.acls.put("shop", acl_from_json(SHOP))
 
 
 def focused(page: Page) -> str:
@@ -134,7 +134,7 @@ def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_text("In force on every host")).to_be_visible()
     with look.town.client() as client:
-        first = next(client.rules("shop"))
+        first = next(client.acls.read_rules("shop"))
         assert (first.id, [str(each) for each in first.destination_ports]) == ("ssh-office", ["22", "2222"])
 
 

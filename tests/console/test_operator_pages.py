@@ -67,7 +67,7 @@ class Agents:
 
     def carries(self, packets_pps: int, trouble: str | None = None) -> None:
         load = Load(packets_pps, packets_pps * 4000, 610, 1234, trouble)
-        self.firewall.report_load("pop", self.firewall_id, load)
+        self.firewall.points.report_load("pop", self.firewall_id, load)
 
     def saw(self, rule: str, source: int) -> None:
         """A packet from 192.0.2.`source` that a rule decided."""
@@ -75,7 +75,7 @@ class Agents:
         port = 23 if rule == "no-telnet" else 8080
         packet = Packet(Family.IPV4, 0xC0000200 + source, 0xC6336414, TCP, 40000, port, tcp_flags=2)
         seen = Sighting("host1", now_us(), self.cookies[rule], packet, 60)
-        self.controller.report_sightings("pop", self.controller_id, Sightings(self.reports, (seen,), 0))
+        self.controller.points.report_sightings("pop", self.controller_id, Sightings(self.reports, (seen,), 0))
 
 
 def now_us() -> int:
@@ -91,15 +91,15 @@ def agents(town: Town) -> Iterator[Agents]:
         grow_a_fleet(unit)
     town.start_service()
     with town.client() as admin:
-        admin.add_host("pop", Host("host1", 0xA1, "up0"))
-        admin.put_acl("shop", acl_from_json({**SHOP, "rules": [*LOGGED, *SHOP["rules"]]}))
+        admin.domains.add_host("pop", Host("host1", 0xA1, "up0"))
+        admin.acls.put("shop", acl_from_json({**SHOP, "rules": [*LOGGED, *SHOP["rules"]]}))
         spread_over(admin, "fw-0", "fw-1")
         lay_out_a_pop(admin)
         send_through_the_pop(admin, town)
-        firewall = admin.enrol(admin.invite_enforcer("pop"), name="fw-0", kind="nftables")
-        controller = admin.enrol(admin.invite_enforcer("pop"), name="controller-1", kind="openflow")
+        firewall = admin.enrolment.enrol(admin.enrolment.invite("pop"), name="fw-0", kind="nftables")
+        controller = admin.enrolment.enrol(admin.enrolment.invite("pop"), name="controller-1", kind="openflow")
         with town.client(firewall.token) as one, town.client(controller.token) as other:
-            program = other.watch_program("pop")
+            program = other.points.watch_program("pop")
             assert isinstance(program, Program)
             cookies = cookies_of(program)
             yield Agents(town, one, firewall.enforcer, other, controller.enforcer, cookies)
@@ -128,26 +128,26 @@ def spread_over(admin: Client, *names: str) -> None:
     def link(number: int, side: str) -> Link:
         return Link(f"{side}{number}", f"0a:00:00:00:0{number}:{'01' if side == 'l' else '02'}")
 
-    admin.set_spread(
+    admin.spread.configure(
         "pop", [Carrier(name, number, link(number, "l"), link(number, "r")) for number, name in enumerate(names)]
     )
 
 
 def lay_out_a_pop(admin: Client) -> None:
-    admin.create_domain("metro")
+    admin.domains.create("metro")
     for number, name in enumerate(("mail", "video", "games")):
         prefix = Prefix.parse(f"198.18.{number}.0/25")
-        admin.create_tenant(name, domain="metro", name=name.capitalize(), prefixes=[prefix])
-    admin.add_pop("berlin", "metro", ("outside",), functions=8, heavy_interval_s=0)
-    admin.add_host("metro", Host("host2", 0xA2, "up0"))
-    admin.add_firewall("metro", "fs1", "nftables")
-    admin.add_edge("berlin", Host("edge1", 0xE1, "wan"))
+        admin.tenants.create(name, domain="metro", name=name.capitalize(), prefixes=[prefix])
+    admin.pops.add("berlin", "metro", ("outside",), functions=8, heavy_interval_s=0)
+    admin.domains.add_host("metro", Host("host2", 0xA2, "up0"))
+    admin.firewalls.add("metro", "fs1", "nftables")
+    admin.pops.add_edge("berlin", Host("edge1", 0xE1, "wan"))
     for number in (1, 2):
-        admin.add_pop_server("berlin", f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
+        admin.pops.add_server("berlin", f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
     prefix = Prefix.parse("198.18.1.8/32")
-    admin.put_endpoint("metro", Endpoint("player", TenantId("video"), "tap1", 0x0A0000000007, (prefix,)))
-    admin.place_tenants("berlin", {"mail": "fs1", "video": "fs2", "games": "fs2"})
-    admin.set_pop_server("berlin", "fs1", "draining")
+    admin.domains.put_endpoint("metro", Endpoint("player", TenantId("video"), "tap1", 0x0A0000000007, (prefix,)))
+    admin.pops.place_tenants("berlin", {"mail": "fs1", "video": "fs2", "games": "fs2"})
+    admin.pops.set_server("berlin", "fs1", "draining")
 
 
 def send_through_the_pop(admin: Client, town: Town) -> None:
@@ -155,11 +155,11 @@ def send_through_the_pop(admin: Client, town: Town) -> None:
     server, by a rule of mail's that no host saw a packet of."""
     for tenant, name, action, port in (("video", "web", "permit", 443), ("mail", "telnet", "deny", 23)):
         rule = {"id": name, "action": action, "protocol": "tcp", "destination_ports": port}
-        admin.put_acl(tenant, acl_from_json({"rules": [rule]}))
-    enrolment = admin.enrol(admin.invite_enforcer("metro"), name="controller-2", kind="openflow")
+        admin.acls.put(tenant, acl_from_json({"rules": [rule]}))
+    enrolment = admin.enrolment.enrol(admin.enrolment.invite("metro"), name="controller-2", kind="openflow")
     with town.client(enrolment.token) as enforcer:
-        enforcer.new_epoch("metro", enrolment.enforcer)
-        program = enforcer.watch_program("metro")
+        enforcer.points.begin_epoch("metro", enrolment.enforcer)
+        program = enforcer.points.watch_program("metro")
         assert isinstance(program, Program)
         number, denied = numbers_of(program)
         packets = {
@@ -173,9 +173,9 @@ def send_through_the_pop(admin: Client, town: Town) -> None:
         cookies = np.array([cookie.pack() for cookie in packets], np.uint64)
         column = np.array([*packets.values()], np.int64)
         counts = sum_rows(cookies, column, column * 100, column * 0, column * 0 + now_us())
-        sequence = enforcer.claim_counts("metro", enrolment.enforcer, "host2").sequence
+        sequence = enforcer.points.claim_counts("metro", enrolment.enforcer, "host2").sequence
         frame = CountFrame("host2", sequence + 1, counts, (), b"chunk", whole=False)
-        assert enforcer.report_counts("metro", enrolment.enforcer, encode_frames([frame], 2_000_000)) == ()
+        assert enforcer.points.report_counts("metro", enrolment.enforcer, encode_frames([frame], 2_000_000)) == ()
 
 
 def numbers_of(program: Program) -> list[int]:
@@ -240,7 +240,7 @@ def test_the_edge_is_shown_with_its_budgets_servers_and_tenants(page: Look) -> N
 def test_a_heavy_hitter_is_shown_as_soon_as_it_is_one(page: Look) -> None:
     page.open("/admin/edge")
     with page.town.client() as client:
-        assert [each["rule"] for each in client.choose_heavy_hitters("berlin")["chosen"]] == ["web"]
+        assert [each["rule"] for each in client.pops.choose_heavy_hitters("berlin")["chosen"]] == ["web"]
     row = page.page.get_by_role("row", name="video / web")
     for said in ("30\u202f000", "packets on"):
         expect(row).to_contain_text(said)

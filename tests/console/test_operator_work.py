@@ -29,7 +29,7 @@ def page(look: Look) -> Iterator[Page]:
     look.sign_in(look.town.admin, PAGE)
     yield look.page
     with look.town.client() as client:
-        client.set_operator_rules("pop", [])
+        client.domains.set_operator_rules("pop", [])
 
 
 def write_rule(page: Page, name: str, action: str, source: str, destination: str = "any") -> None:
@@ -42,7 +42,7 @@ def write_rule(page: Page, name: str, action: str, source: str, destination: str
 
 def rules_of(look: Look) -> list[str]:
     with look.town.client() as client:
-        return [rule.id for rule in client.operator_rules("pop")]
+        return [rule.id for rule in client.domains.read_operator_rules("pop")]
 
 
 def test_an_address_is_blocked_for_every_tenant(look: Look, page: Page) -> None:
@@ -84,7 +84,7 @@ def test_two_operators_at_once_lose_nothing(look: Look, page: Page) -> None:
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied for every tenant")).to_be_visible()
     with look.town.client() as client:
-        client.set_operator_rules("pop", [rule_from_json(BLOCKED)])
+        client.domains.set_operator_rules("pop", [rule_from_json(BLOCKED)])
     page.get_by_role("button", name="Commit", exact=True).click()
     page.get_by_role("button", name="Review again").click()
     expect(page.get_by_text("Newly denied for every tenant")).to_be_visible()
@@ -112,13 +112,13 @@ def test_what_operator_rules_cannot_say_is_told_at_its_field(page: Page) -> None
 def kiosk(look: Look) -> Iterator[Page]:
     """An operator at the tenants, one of whom is called kiosk."""
     with look.town.client() as client:
-        client.create_tenant("kiosk", domain="pop", name="Kiosk", prefixes=[Prefix.parse("192.0.2.240/28")])
-        client.put_acl("kiosk", acl_from_json({"rules": [KIOSK]}))
+        client.tenants.create("kiosk", domain="pop", name="Kiosk", prefixes=[Prefix.parse("192.0.2.240/28")])
+        client.acls.put("kiosk", acl_from_json({"rules": [KIOSK]}))
     look.sign_in(look.town.admin, "/identity/tenants")
     yield look.page
     with look.town.client() as client:
-        if "kiosk" in [each.id for each in client.tenants()]:
-            client.delete_tenant("kiosk")
+        if "kiosk" in [each.id for each in client.tenants.read_all()]:
+            client.tenants.delete("kiosk")
 
 
 def test_a_tenant_is_given_a_name_prefixes_and_a_quota(look: Look, kiosk: Page) -> None:
@@ -144,7 +144,7 @@ def test_a_tenant_is_given_a_name_prefixes_and_a_quota(look: Look, kiosk: Page) 
     kiosk.get_by_role("button", name="Save").click()
     expect(kiosk.get_by_text("quota: 10 rules")).to_be_visible()
     with look.town.client() as client:
-        seen = client.tenant("kiosk")
+        seen = client.tenants.read("kiosk")
     assert (seen.name, seen.prefixes) == ("Kiosk at the gate", ("192.0.2.240/28", "2001:db8:7::/64"))
     kiosk.get_by_role("button", name="Edit kiosk").click()
     kiosk.get_by_label("Quota of rules").fill("")
@@ -163,7 +163,7 @@ def test_a_tenant_goes_only_when_its_id_was_typed(look: Look, kiosk: Page) -> No
     delete.click()
     expect(kiosk.get_by_role("button", name="Delete kiosk")).to_have_count(0)
     with look.town.client() as client:
-        assert "kiosk" not in [each.id for each in client.tenants()]
+        assert "kiosk" not in [each.id for each in client.tenants.read_all()]
 
 
 def test_the_home_says_what_is_wrong_and_what_helps(look: Look, kiosk: Page) -> None:
@@ -172,23 +172,23 @@ def test_the_home_says_what_is_wrong_and_what_helps(look: Look, kiosk: Page) -> 
         look.open("/admin")
         concerns = kiosk.locator("[data-part=concerns]")
         expect(concerns).to_contain_text("All is in force")
-        client.add_host("pop", Host("h-late", 0x9A, "up0"))
-        client.set_quota("kiosk", Limits(1, None))
+        client.domains.add_host("pop", Host("h-late", 0x9A, "up0"))
+        client.tenants.set_quota("kiosk", Limits(1, None))
         try:
             expect(concerns).to_contain_text("h-late: never reported")
             expect(concerns).to_contain_text("kiosk has 1 of 1 rules")
             expect(concerns).to_contain_text("aclflow tenant quota show kiosk")
-            assert [(each.kind, each.name) for each in client.status().concerns] == [
+            assert [(each.kind, each.name) for each in client.read_status().concerns] == [
                 ("behind", "h-late"),
                 ("quota", "kiosk"),
             ]
             kiosk.get_by_role("link", name="Look at h-late").click()
             expect(kiosk.locator("h1")).to_have_text("Domains and enforcers")
         finally:
-            client.remove_host("pop", "h-late")
-        assert [each.kind for each in client.status().concerns] == ["quota"]
+            client.domains.remove_host("pop", "h-late")
+        assert [each.kind for each in client.read_status().concerns] == ["quota"]
     with look.town.client(look.town.member) as member, pytest.raises(NotFound):
-        member.status()
+        member.read_status()
 
 
 def test_the_home_says_when_the_last_backup_was_made(look: Look, page: Page, tmp_path: Path) -> None:
@@ -216,15 +216,15 @@ def test_the_home_says_where_packets_of_a_tenant_are_decided(look: Look, page: P
     )
     expect(rows.filter(has_text="Firewall servers and VNFs")).to_have_count(0)
     with look.town.client() as client:
-        client.put_acl("bank", acl_from_json({"rules": [{"id": "web", "action": "permit"}]}))
-        client.add_firewall("pop", "fw1", "nftables")
+        client.acls.put("bank", acl_from_json({"rules": [{"id": "web", "action": "permit"}]}))
+        client.firewalls.add("pop", "fw1", "nftables")
         try:
             expect(rows.filter(has=page.get_by_role("link", name="Hosts"))).to_contain_text("1 rule, 0 of them lifted")
             expect(rows.filter(has_text="Firewall servers and VNFs")).to_contain_text("ahead of the hosts")
             page.get_by_role("link", name="Firewall servers and VNFs").click()
             expect(page.locator("h1")).to_have_text("Firewalls and scaling")
         finally:
-            client.remove_firewall("pop", "fw1")
+            client.firewalls.remove("pop", "fw1")
 
 
 def test_hosts_come_and_go_from_the_page(look: Look) -> None:
@@ -265,7 +265,7 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("button", name="Delete attic")).to_be_visible()
     with look.town.client() as client:
-        enrolment = client.enrol(client.invite_enforcer("attic"), name="controller-4", kind="openflow")
+        enrolment = client.enrolment.enrol(client.enrolment.invite("attic"), name="controller-4", kind="openflow")
     for name, says in (("pop", "tenant"), ("attic", "")):
         page.get_by_role("button", name=f"Delete {name}").click()
         dialog = page.get_by_role("dialog")
@@ -277,9 +277,9 @@ def test_a_domain_goes_only_when_it_is_empty_and_its_id_was_typed(look: Look) ->
             dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Delete attic")).to_have_count(0)
     with look.town.client() as client:
-        assert [domain.id for domain in client.domains()] == ["pop"]
+        assert [domain.id for domain in client.domains.read_all()] == ["pop"]
     with look.town.client(enrolment.token) as enforcer, pytest.raises(Unauthenticated):
-        enforcer.watch_program("attic")
+        enforcer.points.watch_program("attic")
 
 
 def test_a_token_is_made_shown_once_and_revoked(look: Look) -> None:
@@ -297,22 +297,22 @@ def test_a_token_is_made_shown_once_and_revoked(look: Look) -> None:
     expect(row).to_be_visible()
     assert secret not in page.content()
     with look.town.client(secret) as client:
-        assert client.own_token().role == "member"
+        assert client.tokens.read_own().role == "member"
         row.get_by_role("button", name="Revoke").click()
         expect(page.get_by_text("Every program that uses it is shut out at once.")).to_be_visible()
         page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
         expect(page.locator(".token", has_text="nightly audit")).to_have_count(0)
         with pytest.raises(Unauthenticated):
-            client.own_token()
+            client.tokens.read_own()
 
 
 def test_an_open_page_of_a_revoked_token_goes_by_itself(look: Look) -> None:
     """Nobody clicks: what is shown goes, and no other page of the session opens."""
     with look.town.client() as client:
-        record, secret = client.create_token("reader", tenant="shop")
+        record, secret = client.tokens.create("reader", tenant="shop")
         look.sign_in(secret, "/project/shop/acl")
         expect(look.page.get_by_text("ssh-office")).to_be_visible()
-        client.revoke_token(record.id)
+        client.tokens.revoke(record.id)
     look.page.wait_for_url(lambda url: "/login" in url)
     look.page.goto(f"{look.town.console}/project/shop")
     expect(look.page).to_have_url(re.compile("/login"))
@@ -321,18 +321,18 @@ def test_an_open_page_of_a_revoked_token_goes_by_itself(look: Look) -> None:
 def test_a_round_closes_no_menu_of_a_lifted_rule(look: Look) -> None:
     look.sign_in(look.town.admin)
     with look.town.client() as client:
-        before = client.placement("pop").settings
-        client.wish("pop", "shop", "web-in", "pinned")
+        before = client.placement.read("pop").settings
+        client.placement.set_wish("pop", "shop", "web-in", "pinned")
         try:
             look.open("/admin/placement")
             look.page.get_by_label("More for web-in").click()
             forbid = look.page.get_by_text("Forbid it", exact=True)
             expect(forbid).to_be_visible()
-            client.set_placement("pop", {**before, "interval_s": 77})
+            client.placement.configure("pop", {**before, "interval_s": 77})
             expect(look.page.get_by_text("looked at every 77 s")).to_be_visible()
             expect(forbid).to_be_visible()
             forbid.click()
             expect(look.page.get_by_text("forbidden", exact=True)).to_be_visible()
         finally:
-            client.leave_to_chooser("pop", "shop", "web-in")
-            client.set_placement("pop", before)
+            client.placement.leave_to_chooser("pop", "shop", "web-in")
+            client.placement.configure("pop", before)

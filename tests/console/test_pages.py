@@ -86,11 +86,11 @@ def test_whoever_looks_sees_whether_the_list_is_in_force(look: Look) -> None:
         look.open(path)
         expect(page.locator("[data-part=in-force]")).to_contain_text("in force since")
     with look.town.client() as client:
-        client.add_host("pop", Host("h-late", 0x99, "up0"))
+        client.domains.add_host("pop", Host("h-late", 0x99, "up0"))
         try:
             expect(page.locator("[data-part=in-force]")).to_contain_text("behind: 1 host, since")
         finally:
-            client.remove_host("pop", "h-late")
+            client.domains.remove_host("pop", "h-late")
     expect(page.locator("[data-part=in-force]")).to_contain_text("(the domain has no host yet)")
 
 
@@ -142,7 +142,7 @@ def test_signing_out_forgets_the_token(look: Look) -> None:
 
 def test_times_are_shown_in_the_zone_of_who_looks(look: Look) -> None:
     with look.town.client() as client:
-        created = next(client.acl_versions("shop")).created
+        created = next(client.acls.read_versions("shop")).created
     look.sign_in(look.town.member, "/project/shop/history")
     hour = (created.hour + (2 if 4 <= created.month <= 9 else 1)) % 24
     if created.month in (3, 10):

@@ -49,23 +49,23 @@ def carol(settings: Settings) -> str:
 def marked(town: Town, ann: str) -> Iterator[Client]:
     """The list of shop and the operator rules need approval; afterwards nothing does, and nothing waits."""
     with town.client() as one, town.client(ann) as other:
-        one.put_acl("shop", _SHOP)
-        one.set_approvals("pop", operator_rules=True, tenants=["shop"])
+        one.acls.put("shop", _SHOP)
+        one.proposals.set_approvals("pop", operator_rules=True, tenants=["shop"])
         yield one
         for about in (_ABOUT, _OF_DOMAIN):
-            for each in one.proposals(about):
+            for each in one.proposals.read_all(about):
                 if each.state == "open":
-                    other.reject_proposal(about, each.id)
-        unmark = one.set_approvals("pop", operator_rules=False, tenants=[]).proposal
+                    other.proposals.reject(about, each.id)
+        unmark = one.proposals.set_approvals("pop", operator_rules=False, tenants=[]).proposal
         assert unmark is not None
-        other.approve_proposal(_OF_DOMAIN, unmark.id)
-        one.put_acl("shop", _SHOP)
+        other.proposals.approve(_OF_DOMAIN, unmark.id)
+        one.acls.put("shop", _SHOP)
 
 
 def propose(look: Look, token: str, comment: str = "") -> str:
     """Propose the list without the rule `dns`; return the proposal's id."""
     with look.town.client(token) as client:
-        made = client.put_acl("shop", _WITHOUT_DNS, comment=comment).proposal
+        made = client.acls.put("shop", _WITHOUT_DNS, comment=comment).proposal
     assert made is not None
     return made.id
 
@@ -76,7 +76,7 @@ def panel(look: Look, proposal: str) -> Locator:
 
 def rules(look: Look) -> list[str]:
     with look.town.client() as client:
-        return [rule.id for rule in client.rules("shop")]
+        return [rule.id for rule in client.acls.read_rules("shop")]
 
 
 def test_a_commit_of_a_marked_list_is_proposed(look: Look, bob: str, marked: Client) -> None:
@@ -86,7 +86,7 @@ def test_a_commit_of_a_marked_list_is_proposed(look: Look, bob: str, marked: Cli
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_role("dialog").get_by_text("nothing has changed yet")).to_be_visible()
     assert "dns" in rules(look)
-    (made,) = [each for each in marked.proposals(_ABOUT) if each.state == "open"]
+    (made,) = [each for each in marked.proposals.read_all(_ABOUT) if each.state == "open"]
     expect(page.get_by_text(f"aclflow proposal approve shop {made.id[:8]}")).to_be_visible()
     page.get_by_role("button", name="See what waits").click()
     expect(panel(look, made.id)).to_contain_text("It is yours: another person must approve it.")
@@ -116,7 +116,7 @@ def test_the_author_sees_without_a_reload_that_and_why_it_was_rejected(look: Loo
     look.sign_in(bob, "/project/shop/approvals")
     expect(panel(look, made)).to_contain_text("waits")
     with look.town.client(carol) as client:
-        client.reject_proposal(_ABOUT, made, reason="not before Monday")
+        client.proposals.reject(_ABOUT, made, reason="not before Monday")
     expect(panel(look, made)).to_contain_text("rejected")
     expect(panel(look, made)).to_contain_text("not before Monday")
     expect(panel(look, made)).to_contain_text("by Carol (member ")
@@ -142,7 +142,7 @@ def test_one_that_was_overtaken_cannot_be_approved(look: Look, bob: str, carol: 
     look.sign_in(carol, "/project/shop/approvals")
     expect(panel(look, second)).to_contain_text("Newly denied")
     with look.town.client(carol) as client:
-        client.approve_proposal(_ABOUT, first)
+        client.proposals.approve(_ABOUT, first)
     expect(panel(look, second)).to_contain_text("There is a newer version than it was made from")
     expect(panel(look, second).get_by_role("button", name="Approve")).to_have_count(0)
 
@@ -158,7 +158,7 @@ def test_the_maker_of_the_authors_token_is_refused_and_told_why(look: Look) -> N
     """The operator of the town made the token of dave, so it may have been the operator who proposed."""
     page = look.page
     with look.town.client() as client:
-        _, dave = client.create_token("member", tenant="shop", person="dave")
+        _, dave = client.tokens.create("member", tenant="shop", person="dave")
     made = propose(look, dave)
     look.sign_in(look.town.admin, "/project/shop/approvals")
     panel(look, made).get_by_role("button", name="Approve").click()
@@ -172,7 +172,7 @@ def test_an_operator_sees_marks_lists_that_wait_and_approves_operator_rules(look
     page = look.page
     made = propose(look, bob)
     with look.town.client() as client:
-        asked = client.set_operator_rules("pop", _WITHOUT_DNS.rules[-1:]).proposal
+        asked = client.domains.set_operator_rules("pop", _WITHOUT_DNS.rules[-1:]).proposal
     assert asked is not None
     look.sign_in(ann, "/admin/approvals")
     expect(
@@ -189,6 +189,6 @@ def test_an_operator_sees_marks_lists_that_wait_and_approves_operator_rules(look
     page.get_by_role("link", name="1 change of the list of shop waits for approval").click()
     expect(panel(look, made)).to_contain_text("by bob")
     with look.town.client() as one, look.town.client(ann) as other:
-        back = one.set_operator_rules("pop", ()).proposal
+        back = one.domains.set_operator_rules("pop", ()).proposal
         assert back is not None
-        other.approve_proposal(_OF_DOMAIN, back.id)
+        other.proposals.approve(_OF_DOMAIN, back.id)

@@ -9,10 +9,10 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from command_line import aclflow
+from interleaving import happen_before
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from orchestrator.client import Client
@@ -45,14 +45,7 @@ class Person:
 
     def run(self, verb: str, meanwhile: Meanwhile, *words: str, stdin: str = "") -> str:
         """Call a command; `meanwhile` happens after everything was shown and before `verb` writes. What it said."""
-        real = getattr(Client, verb)
-
-        def late(client: Client, *arguments: Any, **named: Any) -> Any:
-            self.patch.setattr(Client, verb, real)
-            meanwhile()
-            return real(client, *arguments, **named)
-
-        self.patch.setattr(Client, verb, late)
+        happen_before(self.patch, verb, lambda _: meanwhile())
         service = {"ACLFLOW_URL": self.town.url, "ACLFLOW_TOKEN": self.token}
         ended = aclflow(*words, stdin=stdin, environment=service)
         return ended.out + ended.err
@@ -87,14 +80,14 @@ class Person:
 
 def rule_by_command(me: Person, meanwhile: Meanwhile) -> str:
     words = f"--deny -p tcp -s {me.address} -d any --port 25 --yes --no-wait"
-    return me.run("set_operator_rules", meanwhile, "operator-rule", "add", "pop", me.word, *words.split())
+    return me.run("domains.set_operator_rules", meanwhile, "operator-rule", "add", "pop", me.word, *words.split())
 
 
 def rule_over_rest(me: Person, meanwhile: Meanwhile) -> str:
-    seen = me.client.seen_operator_rules("pop")
+    seen = me.client.domains.read_operator_rules_with_etag("pop")
     meanwhile()
     new = rule_from_json({"id": me.word, "action": "deny", "source": me.address})
-    me.client.set_operator_rules("pop", [*seen.rules, new], etag=seen.etag)
+    me.client.domains.set_operator_rules("pop", [*seen.rules, new], etag=seen.etag)
     return ""
 
 
@@ -112,16 +105,16 @@ def rule_by_browser(me: Person, meanwhile: Meanwhile) -> str:
 
 
 def group_by_command(me: Person, meanwhile: Meanwhile) -> str:
-    members = me.client.acl("shop").acl.groups[GroupName("office")].prefixes
-    return me.run("put_group", meanwhile, "group", "put", "shop", "office", *map(str, members), me.address)
+    members = me.client.acls.read("shop").acl.groups[GroupName("office")].prefixes
+    return me.run("groups.put", meanwhile, "group", "put", "shop", "office", *map(str, members), me.address)
 
 
 def group_over_rest(me: Person, meanwhile: Meanwhile) -> str:
-    seen = me.client.acl("shop")
+    seen = me.client.acls.read("shop")
     meanwhile()
     office = seen.acl.groups[GroupName("office")]
     wanted = replace(office, prefixes=(*office.prefixes, Prefix.parse(me.address)))
-    me.client.put_group("shop", wanted, etag=seen.etag)
+    me.client.groups.put("shop", wanted, etag=seen.etag)
     return ""
 
 
@@ -143,13 +136,13 @@ def sentences(me: Person) -> str:
 
 def expectation_by_command(me: Person, meanwhile: Meanwhile) -> str:
     command = ("acl", "expectations", "set", "shop", "-", "--yes")
-    return me.run("keep_expectations", meanwhile, *command, stdin=sentences(me))
+    return me.run("expectations.keep", meanwhile, *command, stdin=sentences(me))
 
 
 def expectation_over_rest(me: Person, meanwhile: Meanwhile) -> str:
-    etag = me.client.expectations("shop").etag
+    etag = me.client.expectations.read("shop").etag
     meanwhile()
-    me.client.keep_expectations("shop", sentences(me), etag=etag)
+    me.client.expectations.keep("shop", sentences(me), etag=etag)
     return ""
 
 
@@ -169,13 +162,13 @@ def expectation_by_browser(me: Person, meanwhile: Meanwhile) -> str:
 
 def waiver_by_command(me: Person, meanwhile: Meanwhile) -> str:
     words = ("acl", "waiver", "add", "shop", "shadowed", "late", "-m", f"{me.word}'s reason", "--ends", "in 4w")
-    return me.run("add_waiver", meanwhile, *words)
+    return me.run("waivers.add", meanwhile, *words)
 
 
 def waiver_over_rest(me: Person, meanwhile: Meanwhile) -> str:
     meanwhile()
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
-    return str(me.client.add_waiver("shop", "shadowed", ["late"], reason=f"{me.word}'s reason", ends=ends).replaced)
+    return str(me.client.waivers.add("shop", "shadowed", ["late"], reason=f"{me.word}'s reason", ends=ends).replaced)
 
 
 def waiver_by_browser(me: Person, meanwhile: Meanwhile) -> str:
@@ -197,10 +190,10 @@ ACTS: dict[str, tuple[Callable[[Person, Meanwhile], str], ...]] = {
     "waivers": (waiver_by_command, waiver_over_rest, waiver_by_browser),
 }
 FOUND: dict[str, Callable[[Client], object]] = {
-    "operator rules": lambda client: [str(rule.source) for rule in client.operator_rules("pop")],
-    "groups": lambda client: [str(each) for each in client.group_members("shop", "office")],
-    "expectations": lambda client: client.expectations("shop").text,
-    "waivers": lambda client: [waiver.reason for waiver in client.waivers("shop")],
+    "operator rules": lambda client: [str(rule.source) for rule in client.domains.read_operator_rules("pop")],
+    "groups": lambda client: [str(each) for each in client.groups.read_members("shop", "office")],
+    "expectations": lambda client: client.expectations.read("shop").text,
+    "waivers": lambda client: [waiver.reason for waiver in client.waivers.read_all("shop")],
 }
 
 
@@ -220,23 +213,23 @@ def two(
         whose = (("mine", "203.0.113.7"), ("theirs", "203.0.113.8"))
         for (word, address), window in zip(whose, windows, strict=True):
             with town.client() as admin:
-                made, token = admin.create_token("admin", description=word)
+                made, token = admin.tokens.create("admin", description=word)
             client = ending.enter_context(town.client(token))
             people.append(Person(word, address, town, window, client, token, monkeypatch, ending))
             ending.callback(_revoke, town, made.id)
         me = people[0].client
-        me.put_acl("shop", acl_from_json(SHOP))
-        me.keep_expectations("shop", OLD)
+        me.acls.put("shop", acl_from_json(SHOP))
+        me.expectations.keep("shop", OLD)
         yield people[0], people[1]
-        me.set_operator_rules("pop", [])
-        me.delete_expectations("shop")
-        for waiver in me.waivers("shop"):
-            me.remove_waiver("shop", waiver.id)
+        me.domains.set_operator_rules("pop", [])
+        me.expectations.delete("shop")
+        for waiver in me.waivers.read_all("shop"):
+            me.waivers.remove("shop", waiver.id)
 
 
 def _revoke(town: Town, token: str) -> None:
     with town.client() as admin:
-        admin.revoke_token(token)
+        admin.tokens.revoke(token)
 
 
 @pytest.mark.parametrize("theirs", range(3), ids=[f"they by {way}" for way in WAYS])

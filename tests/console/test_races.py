@@ -22,7 +22,7 @@ def test_somebody_else_was_faster(look: Look) -> None:
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Newly denied")).to_be_visible()
     with look.town.client() as client:
-        client.delete_rule("shop", "late")
+        client.acls.delete_rule("shop", "late")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("Somebody changed the list meanwhile")).to_be_visible()
     page.get_by_role("button", name="Review again").click()
@@ -30,7 +30,7 @@ def test_somebody_else_was_faster(look: Look) -> None:
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
-        assert {"dns", "late"}.isdisjoint(rule.id for rule in client.rules("shop"))
+        assert {"dns", "late"}.isdisjoint(rule.id for rule in client.acls.read_rules("shop"))
 
 
 def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> None:
@@ -39,9 +39,11 @@ def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> Non
     draft_deletion(look, "dns")
     expect(page.get_by_text("1 change not committed")).to_be_visible()
     with look.town.client() as client:
-        late = client.rule("shop", "late").rule
-        client.insert_rule("shop", replace(late, id=RuleId("theirs"), source=Addresses((Prefix.parse("203.0.113.8"),))))
-        version = client.acl("shop").version
+        late = client.acls.read_rule("shop", "late").rule
+        client.acls.insert_rule(
+            "shop", replace(late, id=RuleId("theirs"), source=Addresses((Prefix.parse("203.0.113.8"),)))
+        )
+        version = client.acls.read("shop").version
     page.get_by_role("button", name="Review and commit").click()
     told = f"Somebody changed the list meanwhile: your changes are on top of version {version}."
     expect(page.get_by_text(told)).to_be_visible()
@@ -51,7 +53,7 @@ def test_a_review_does_not_show_what_others_did_as_taken_back(look: Look) -> Non
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
-        rules = [rule.id for rule in client.rules("shop")]
+        rules = [rule.id for rule in client.acls.read_rules("shop")]
     assert ("theirs" in rules, "dns" in rules) == (True, False)
 
 
@@ -62,7 +64,7 @@ def test_a_review_says_that_others_changed_the_same_packets(look: Look) -> None:
     page.get_by_label("Destination ports").fill("2222")
     page.get_by_role("button", name="Keep in draft").click()
     with look.town.client() as client:
-        client.delete_rule("shop", "ssh-office")
+        client.acls.delete_rule("shop", "ssh-office")
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("Somebody changed the same packets meanwhile: what follows")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
@@ -81,8 +83,8 @@ def test_two_people_changed_the_same_packets_and_nothing_typed_is_lost(look: Loo
     page.get_by_label("What is it for?").fill("another door")
     expect(page.get_by_text("Newly permitted")).to_be_visible()
     with look.town.client() as client:
-        client.delete_rule("shop", "late")
-        client.delete_rule("shop", "ssh-office")
+        client.acls.delete_rule("shop", "late")
+        client.acls.delete_rule("shop", "ssh-office")
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("rule 'ssh-office' was changed on both sides")).to_be_visible()
     page.get_by_role("button", name="Leave my draft as it is").click()
@@ -96,10 +98,10 @@ def test_two_people_changed_the_same_packets_and_nothing_typed_is_lost(look: Loo
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
-        rules = {rule.id: rule for rule in client.rules("shop")}
+        rules = {rule.id: rule for rule in client.acls.read_rules("shop")}
         assert [str(each) for each in rules["ssh-office"].destination_ports] == ["2222"]
         assert "late" not in rules
-        assert next(client.acl_versions("shop")).comment == "another door"
+        assert next(client.acls.read_versions("shop")).comment == "another door"
 
 
 def test_two_browsers_commit_at_once_and_both_changes_are_there(look: Look) -> None:
@@ -128,14 +130,14 @@ def test_two_browsers_commit_at_once_and_both_changes_are_there(look: Look) -> N
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
-        assert {"mine", "theirs"} <= {rule.id for rule in client.rules("shop")}
+        assert {"mine", "theirs"} <= {rule.id for rule in client.acls.read_rules("shop")}
 
 
 def test_an_older_version_is_taken_back(look: Look) -> None:
     page = look.page
     with look.town.client() as client:
-        version = next(client.acl_versions("shop")).version
-        client.delete_rule("shop", "web-in")
+        version = next(client.acls.read_versions("shop")).version
+        client.acls.delete_rule("shop", "web-in")
     look.sign_in(look.town.member, "/project/shop/history")
     panel = page.locator(".panel", has_text=f"Version {version}").first
     panel.get_by_role("button", name="Roll back to it").click()
@@ -145,4 +147,4 @@ def test_an_older_version_is_taken_back(look: Look) -> None:
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
-        assert "web-in" in [rule.id for rule in client.rules("shop")]
+        assert "web-in" in [rule.id for rule in client.acls.read_rules("shop")]

@@ -20,9 +20,10 @@ class FakeClient:
     def __init__(self, _url: str, token: str, **_more: object) -> None:
         self.token = token
         self.is_closed = False
+        self.tokens = self
         made.append(self)
 
-    def own_token(self) -> object:
+    def read_own(self) -> object:
         if self.token == "wrong":
             raise Unauthenticated("unknown")
         return SimpleNamespace(tenant="blue", role="member")

@@ -119,5 +119,5 @@ def test_what_the_page_shows_is_what_is_seen(look: Look) -> None:
             done += 1
     assert done > 70
     with look.town.client() as client:
-        assert [rule.id for rule in client.rules("shop")] == ["permit-tcp-443"]
-        assert [rule.id for rule in client.operator_rules("pop1")] == ["no-smb"]
+        assert [rule.id for rule in client.acls.read_rules("shop")] == ["permit-tcp-443"]
+        assert [rule.id for rule in client.domains.read_operator_rules("pop1")] == ["no-smb"]

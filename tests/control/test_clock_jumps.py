@@ -75,13 +75,13 @@ def rules_ending(**ends: dt.timedelta) -> Acl:
 
 
 def names(client: Client, tenant: str) -> list[str]:
-    return [rule.id for rule in client.acl(tenant).acl.rules]
+    return [rule.id for rule in client.acls.read(tenant).acl.rules]
 
 
 def is_known(service: ServiceProcess, token: str) -> bool:
     try:
         with Client(service.url, token) as client:
-            client.status()
+            client.read_status()
     except Unauthenticated:
         return False
     return True
@@ -89,7 +89,7 @@ def is_known(service: ServiceProcess, token: str) -> bool:
 
 def times(client: Client, tenant: str) -> list[dt.datetime]:
     """The times of a list's versions, the oldest first."""
-    return [each.created for each in client.acl_versions(tenant)][::-1]
+    return [each.created for each in client.acls.read_versions(tenant)][::-1]
 
 
 def test_a_service_alone_goes_on_and_its_time_never_goes_back(tmp_path: Path, clock: MovableClock) -> None:
@@ -100,9 +100,9 @@ def test_a_service_alone_goes_on_and_its_time_never_goes_back(tmp_path: Path, cl
     clock.start(service)
     try:
         with Client(service.url, token) as client:
-            client.create_domain("d")
-            client.create_tenant("shop", domain="d", prefixes=[Prefix.parse("10.0.0.0/16")])
-            client.put_acl("shop", rules_ending(soon=SOON, later=LATER))
+            client.domains.create("d")
+            client.tenants.create("shop", domain="d", prefixes=[Prefix.parse("10.0.0.0/16")])
+            client.acls.put("shop", rules_ending(soon=SOON, later=LATER))
             assert is_known(service, short)
             for ahead in (HOUR_S, 0, -HOUR_S, 0):
                 clock.move(ahead)
@@ -110,8 +110,8 @@ def test_a_service_alone_goes_on_and_its_time_never_goes_back(tmp_path: Path, cl
                 until(lambda: names(client, "shop")[0] == "later")
                 added = f"after{len(names(client, 'shop'))}"
                 (rule,) = rules_ending(**{added: LATER}).rules
-                generation = client.insert_rule("shop", rule).generation
-                assert client.watch_program("d", wait_s=30).generation >= generation
+                generation = client.acls.insert_rule("shop", rule).generation
+                assert client.points.watch_program("d", wait_s=30).generation >= generation
                 assert client.is_ready("d")
             assert names(client, "shop") == ["later", "after1", "after2", "after3", "after4"]
             found = times(client, "shop")
@@ -137,11 +137,11 @@ def test_an_unconfirmed_change_waits_for_its_time_over_a_jump(
 def wait_for_a_change_to_go_back(service: ServiceProcess, token: str, jump: Callable[[], None]) -> None:
     """Make a change that nobody confirms, let something happen, and see that it goes back in its time."""
     with Client(service.url, token) as client:
-        client.create_domain("d")
-        client.create_tenant("shop", domain="d", prefixes=[Prefix.parse("10.0.0.0/16")])
-        client.put_acl("shop", rules_ending(before=LATER))
+        client.domains.create("d")
+        client.tenants.create("shop", domain="d", prefixes=[Prefix.parse("10.0.0.0/16")])
+        client.acls.put("shop", rules_ending(before=LATER))
         begun = time.monotonic()
-        client.put_acl("shop", rules_ending(after=LATER), confirm_s=CONFIRM_S)
+        client.acls.put("shop", rules_ending(after=LATER), confirm_s=CONFIRM_S)
         jump()
         until(lambda: names(client, "shop") == ["before"])
         assert time.monotonic() - begun > CONFIRM_S - 1
@@ -196,7 +196,7 @@ def test_of_services_on_one_database_one_clock_may_say_anything(
     clock.start(fleet[0])
     fleet[1].start()
     with Client(fleet[0].url, token) as moved, Client(fleet[1].url, token) as right:
-        right.put_acl("of-d0", rules_ending(soon=SOON), confirm_s=int(SOON.total_seconds()))
+        right.acls.put("of-d0", rules_ending(soon=SOON), confirm_s=int(SOON.total_seconds()))
         clock.move(ahead_s)
         look = lookout(moved, right)
         for client in (moved, right):  # each service has looked at the time since
@@ -204,19 +204,19 @@ def test_of_services_on_one_database_one_clock_may_say_anything(
         assert is_known(fleet[0], short)
         assert is_known(fleet[1], short)
         assert "soon" in names(right, "of-d0")
-        right.confirm_acl("of-d0")
+        right.acls.confirm("of-d0")
         with pytest.raises(Conflict):
-            moved.confirm_acl("of-d0")
+            moved.acls.confirm("of-d0")
         found = times(moved, "of-d0") + times(moved, "sign")
         assert max(found) - min(found) < SOON
 
 
 def lookout(moved: Client, right: Client) -> Callable[[Client], Callable[[], bool]]:
     """Return what tells whether a rule that a service was given has ended."""
-    right.create_tenant("sign", domain="d0", prefixes=[Prefix.parse("10.99.0.0/16")])
+    right.tenants.create("sign", domain="d0", prefixes=[Prefix.parse("10.99.0.0/16")])
 
     def look(client: Client) -> Callable[[], bool]:
-        client.put_acl("sign", rules_ending(sign=dt.timedelta(seconds=3), later=LATER))
+        client.acls.put("sign", rules_ending(sign=dt.timedelta(seconds=3), later=LATER))
         return lambda: names(moved, "sign") == names(right, "sign") == ["later"]
 
     return look

@@ -78,7 +78,7 @@ def _read_back(here: Served, server: str, agent: Enrolment, generation: int) -> 
     assert program is not None
     told = PointReport(server, program.generation, program.digest, "enforced")
     with here.client(agent.token) as client:
-        client.report("pop", agent.enforcer, points=[told])
+        client.points.report("pop", agent.enforcer, points=[told])
     return program.generation >= generation
 
 
@@ -87,18 +87,18 @@ def test_a_change_that_is_one_servers_alone_is_enforced(cluster: Cluster, tmp_pa
     url = cluster.create_database("servers")
     upgrade(url)
     with served(tmp_path, database_url=url) as here, here.client() as admin:
-        admin.create_domain("pop")
-        admin.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
-        admin.add_pop("pop", "pop", ("outside",))
+        admin.domains.create("pop")
+        admin.tenants.create("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
+        admin.pops.add("pop", "pop", ("outside",))
         agents = {}
         for number, server in enumerate(("fs1", "fs2"), 1):
-            admin.add_firewall("pop", server, "nftables")
-            admin.add_pop_server("pop", server, f"to-{server}", f"0a:00:00:00:03:{number:02x}")
-            agents[server] = admin.enrol(admin.invite_enforcer("pop"), name=server, kind="nftables")
-        admin.place_tenants("pop", {"shop": "fs1"})
+            admin.firewalls.add("pop", server, "nftables")
+            admin.pops.add_server("pop", server, f"to-{server}", f"0a:00:00:00:03:{number:02x}")
+            agents[server] = admin.enrolment.enrol(admin.enrolment.invite("pop"), name=server, kind="nftables")
+        admin.pops.place_tenants("pop", {"shop": "fs1"})
         for port in (80, 81, 82):
             rules = [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": port}]
-            changed = admin.put_acl("shop", acl_from_json({"rules": rules}))
+            changed = admin.acls.put("shop", acl_from_json({"rules": rules}))
             for server, agent in agents.items():
                 until(partial(_read_back, here, server, agent, changed.generation))
-            assert admin.wait_enforced("pop", changed.generation).done
+            assert admin.domains.wait_until_enforced("pop", changed.generation).done

@@ -393,10 +393,10 @@ def test_a_killed_service_loses_nothing_that_it_acknowledged_and_its_domains_go_
     until(lambda: fleet.kept(1) == set(DOMAINS))
     with fleet.client(1) as client:
         for domain, port in acknowledged.items():
-            (rule,) = client.acl(f"of-{domain}").acl.rules
+            (rule,) = client.acls.read(f"of-{domain}").acl.rules
             assert rule.destination_ports[0].low >= port, "what was acknowledged is there, or what came after it"
             generation = fleet.put(1, domain, 60_000).json()["generation"]
-            assert client.watch_program(domain, wait_s=30).generation >= generation
+            assert client.points.watch_program(domain, wait_s=30).generation >= generation
 
 
 def test_a_service_that_stops_hands_its_domains_over_while_it_ends(fleet: Fleet) -> None:
@@ -420,7 +420,7 @@ def test_a_paused_service_that_comes_back_cannot_commit_what_it_was_at(fleet: Fl
             os.kill(fleet.services[0].pid, signal.SIGCONT)
         assert late.result(PATIENCE_S).is_server_error
     with fleet.client(1) as client:
-        assert len(client.acl(f"of-{domain}").acl.rules) == 1
+        assert len(client.acls.read(f"of-{domain}").acl.rules) == 1
     until(lambda: fleet.put(0, domain, 10).is_success)
     until(lambda: fleet.kept(0) and fleet.kept(0) != set(DOMAINS))
 

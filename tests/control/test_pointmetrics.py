@@ -15,21 +15,21 @@ HEARD = re.compile(r'^aclflow_points_heard_timestamp_seconds\{domain="pop",enfor
 
 def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: Path) -> None:
     with served(tmp_path) as here, here.client() as client, here.http() as http:
-        client.create_domain("pop")
+        client.domains.create("pop")
         assert "aclflow_hosts_behind{" not in http.get("/metrics").text
-        client.add_host("pop", Host("h1", 1, "up0"))
-        client.add_host("pop", Host("h2", 2, "up0"))
+        client.domains.add_host("pop", Host("h1", 1, "up0"))
+        client.domains.add_host("pop", Host("h2", 2, "up0"))
         text = http.get("/metrics").text
         assert 'aclflow_hosts_behind{domain="pop"} 2.0' in text
         assert HEARD.search(text) is None, "nobody spoke for them yet"
         spoke = []
-        goal = client.domain("pop").generation
+        goal = client.domains.read("pop").generation
         for name, host in (("c1", "h1"), ("c2", "h2")):
-            enrolled = client.enrol(client.invite_enforcer("pop"), name=name, kind="openflow")
+            enrolled = client.enrolment.enrol(client.enrolment.invite("pop"), name=name, kind="openflow")
             spoke.append(str(enrolled.enforcer))
             with here.client(enrolled.token) as controller:
                 points = [PointReport(host, goal, bytes(16), "enforced" if host == "h1" else "drifted")]
-                controller.report("pop", enrolled.enforcer, points=points)
+                controller.points.report("pop", enrolled.enforcer, points=points)
             if host == "h1":
                 here.clock.ahead = dt.timedelta(minutes=5)
         text = http.get("/metrics").text
@@ -44,15 +44,15 @@ def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: 
 
 def test_an_enforcer_makes_no_series_by_naming_stages(tmp_path: Path) -> None:
     with served(tmp_path) as here, here.client() as client, here.http() as http:
-        client.create_domain("pop")
-        client.add_host("pop", Host("h1", 1, "up0"))
-        goal = client.domain("pop").generation
-        enrolled = client.enrol(client.invite_enforcer("pop"), name="c1", kind="openflow")
+        client.domains.create("pop")
+        client.domains.add_host("pop", Host("h1", 1, "up0"))
+        goal = client.domains.read("pop").generation
+        enrolled = client.enrolment.enrol(client.enrolment.invite("pop"), name="c1", kind="openflow")
         with here.client(enrolled.token) as controller:
             for made_up in ("aaa", "bbb"):
                 took = {"wire": 0.5, made_up: 0.25}
                 points = [PointReport("h1", goal, bytes(16), "enforced", took=took, error=made_up)]
-                controller.report("pop", enrolled.enforcer, points=points)
+                controller.points.report("pop", enrolled.enforcer, points=points)
         text = http.get("/metrics").text
     stages = set(re.findall(r'aclflow_stage_seconds_count\{stage="(\w+)",work="enforce"\}', text))
     assert stages == {"wire", "other"}

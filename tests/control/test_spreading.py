@@ -148,7 +148,7 @@ def test_two_firewalls_of_one_name_or_number_are_refused(spreading: Spreading) -
 def here(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path) as running:
         with running.client() as client:
-            client.create_domain("shop")
+            client.domains.create("shop")
         yield running
 
 
@@ -156,26 +156,26 @@ def test_over_rest(here: Served) -> None:
     spreading = here.service.parts.spreading
     with here.client() as client:
         with pytest.raises(NotFound, match="not spread"):
-            client.spread("shop")
-        stream = client.follow_spread("shop", lasts_s=20.0)
+            client.spread.read("shop")
+        stream = client.spread.follow("shop", lasts_s=20.0)
         first = next(stream)
         assert isinstance(first, Program)
         assert first.generation == 0
         spreading.set_members("shop", [A, replace(B, state=MemberState.DRAINING)])
         second = next(each for each in stream if each is not None)
         assert second.generation == 1
-        seen = client.spread("shop")
+        seen = client.spread.read("shop")
         assert [(each.carrier.name, each.carrier.state, each.buckets) for each in seen.firewalls] == [
             ("a", "serving", 256), ("b", "draining", 0),
         ]  # fmt: skip
         again = [each.carrier for each in seen.firewalls]
-        assert client.set_spread("shop", again) == 1
-        assert client.set_spread("shop", again[:1]) == 2
+        assert client.spread.configure("shop", again) == 1
+        assert client.spread.configure("shop", again[:1]) == 2
         with pytest.raises(Stale):
-            client.set_spread("shop", again, etag='"1"')
+            client.spread.configure("shop", again, etag='"1"')
         assert next(each for each in stream if each is not None).generation == 2
         assert (seen.generation, seen.enforced, seen.stateful, seen.trouble) == (1, 0, False, None)
-        log = [event.kind for event in client.events(limit=1000).items]
+        log = [event.kind for event in client.events.read(limit=1000).items]
         assert "spread.changed" in log
 
 
@@ -185,8 +185,8 @@ def test_a_domain_that_is_made_anew_begins_anew(here: Served) -> None:
         for members in ([A], [A, B], [A, B, C]):
             spreading.set_members("shop", members)
         assert program(spreading).generation == 3
-        client.delete_domain("shop")
-        client.create_domain("shop")
+        client.domains.delete("shop")
+        client.domains.create("shop")
         assert program(spreading).generation == 0
         assert spreading.set_members("shop", [B]) == 1
         assert program(spreading).generation == 1

@@ -117,28 +117,28 @@ def test_domain_prefixes_and_list_are_checked_written_and_left_alone(modules: Mo
     assert [each["changed"] for each in tried] == [True, True]
     assert tried[0]["diff"]["after"]["return_traffic"] == "established"
     with pytest.raises(NotFound):
-        admin.domain("one")
+        admin.domains.read("one")
     done = modules.run(*story)
     assert [each["changed"] for each in done] == [True, True, True], done
-    assert [rule.id for rule in admin.operator_rules("one")] == ["dns"]
-    assert [rule.id for rule in admin.rules("shop")] == ["web", "ssh"]
-    assert done[2]["generation"] == admin.domain("one").generation
+    assert [rule.id for rule in admin.domains.read_operator_rules("one")] == ["dns"]
+    assert [rule.id for rule in admin.acls.read_rules("shop")] == ["web", "ssh"]
+    assert done[2]["generation"] == admin.domains.read("one").generation
     again = modules.run(*story)
     assert [each["changed"] for each in again] == [False, False, False], again
     assert [each["changed"] for each in modules.run(*story, check=True)] == [False, False, False]
 
 
 def test_quotas_are_checked_written_left_alone_and_taken_away(modules: Modules, admin: Client) -> None:
-    admin.create_domain("full")
-    admin.create_tenant("big", domain="full")
+    admin.domains.create("full")
+    admin.tenants.create("big", domain="full")
     set_all = ("aclflow_quota", {"tenant": "big", "rules": 20, "streams": 2, "analysis_seconds": 5})
     (tried,) = modules.run(set_all, check=True)
     assert tried["changed"]
-    assert admin.quota("big").rules is None
+    assert admin.tenants.read_quota("big").rules is None
     done, again, moved = modules.run(set_all, set_all, ("aclflow_quota", {"tenant": "big", "rules": -1, "streams": 3}))
     assert [each["changed"] for each in (done, again, moved)] == [True, False, True]
     assert done["diff"]["after"]["analysis_seconds"] == 5  # type: ignore[index]
-    found = admin.quota("big")
+    found = admin.tenants.read_quota("big")
     assert (found.rules, found.streams, found.analysis_seconds) == (None, 3, 5), "what is left out stays"
     assert moved["quota"] == {
         "rules": None, "flows": None, "stored_bytes": None, "versions": None, "streams": 3, "analysis_seconds": 5,
@@ -152,30 +152,30 @@ def test_quotas_are_checked_written_left_alone_and_taken_away(modules: Modules, 
     assert [each.get("failed", False) for each in (below, both, nobody, gone)] == [True, True, True, False]
     assert "flows: -2 is no limit" in str(below["msg"])
     assert "nobody" in str(nobody["msg"])
-    found = admin.quota("big")
+    found = admin.tenants.read_quota("big")
     assert (found.streams, found.analysis_seconds) == (None, None)
 
 
 def test_a_dry_run_of_a_list_is_reviewed_and_changes_nothing(modules: Modules, admin: Client) -> None:
-    admin.create_domain("dry")
-    admin.create_tenant("careful", domain="dry")
+    admin.domains.create("dry")
+    admin.tenants.create("careful", domain="dry")
     shadowed = {"id": "again", "action": "deny", "protocol": "tcp", "destination_ports": "443"}
     (seen,) = modules.run(("aclflow_acl", {"tenant": "careful", "rules": [WEB, shadowed]}), check=True)
     assert seen["changed"]
     assert sum(seen["counts"].values()) > 0, "a rule that never decides is found before it is written"
     assert [rule["id"] for rule in seen["diff"]["after"]["rules"]] == ["web", "again"]
-    assert list(admin.rules("careful")) == []
+    assert list(admin.acls.read_rules("careful")) == []
     wide, absent = modules.run(
         ("aclflow_acl", {"tenant": "careful", "rules": [WEB]}),
         ("aclflow_acl", {"tenant": "careful", "state": "absent"}),
     )
     assert wide["changed"]
     assert absent["changed"]
-    assert list(admin.rules("careful")) == []
+    assert list(admin.acls.read_rules("careful")) == []
 
 
 def test_prefixes_come_and_go(modules: Modules, admin: Client) -> None:
-    admin.create_domain("addresses")
+    admin.domains.create("addresses")
     mine = {"tenant": "mover", "domain": "addresses"}
     first, same, more, only, gone = modules.run(
         ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.0/28"]}),
@@ -191,7 +191,7 @@ def test_prefixes_come_and_go(modules: Modules, admin: Client) -> None:
 
 
 def test_hosts_and_firewalls_come_and_go(modules: Modules, admin: Client) -> None:
-    admin.create_domain("members")
+    admin.domains.create("members")
     host = {"domain": "members", "name": "host1", "datapath_id": "00000000000000c1", "uplink": "eth1"}
     wall = {"domain": "members", "name": "fw1"}
     results = modules.run(
@@ -201,13 +201,13 @@ def test_hosts_and_firewalls_come_and_go(modules: Modules, admin: Client) -> Non
         ("aclflow_firewall", {**wall, "state": "absent"}), ("aclflow_firewall", {**wall, "state": "absent"}),
     )  # fmt: skip
     assert [each["changed"] for each in results] == [True, False, True, True, False, True, True, False]
-    assert admin.hosts("members") == ()
+    assert admin.domains.read_hosts("members") == ()
 
 
 def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -> None:
-    admin.create_domain("wrong")
-    admin.create_tenant("clumsy", domain="wrong")
-    admin.add_host("wrong", Host("silent", 0xC9, "up"))
+    admin.domains.create("wrong")
+    admin.tenants.create("clumsy", domain="wrong")
+    admin.domains.add_host("wrong", Host("silent", 0xC9, "up"))
     rule, nobody, prefix, waits = modules.run(
         ("aclflow_acl", {"tenant": "clumsy", "rules": [{**WEB, "source": "10.0.0.0/33"}]}),
         ("aclflow_acl", {"tenant": "nobody", "rules": []}),
@@ -224,9 +224,9 @@ def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -
 @pytest.fixture(scope="module")
 def marked(admin: Client, service: Served) -> Iterator[Client]:
     """A domain in which another person must approve operator rules and the list of `watched`: that person."""
-    admin.create_domain("guarded")
-    admin.create_tenant("watched", domain="guarded")
-    admin.set_approvals("guarded", operator_rules=True, tenants=["watched"])
+    admin.domains.create("guarded")
+    admin.tenants.create("watched", domain="guarded")
+    admin.proposals.set_approvals("guarded", operator_rules=True, tenants=["watched"])
     other = create_token(service.settings, Role.ADMIN, person="other", description="the other").secret
     with service.client(other) as client:
         yield client
@@ -242,17 +242,17 @@ def test_a_change_that_waits_for_approval_is_reported_waited_for_or_a_failure(
     results = modules.run(acl, domain, acl, domain)
     assert [each["changed"] for each in results] == [True, True, False, False], "the second time both wait already"
     for each, about in zip(results, (of_list, of_domain, of_list, of_domain), strict=True):
-        (waits,) = [one for one in admin.proposals(about) if one.state == "open"]
+        (waits,) = [one for one in admin.proposals.read_all(about) if one.state == "open"]
         assert f"another person must approve proposal {waits.id[:8]}" in str(each["msg"])
         assert each["proposal"]["id"] == waits.id  # type: ignore[index]
-    assert list(admin.rules("watched")) == []
+    assert list(admin.acls.read_rules("watched")) == []
     (fails,) = modules.run((acl[0], {**acl[1], "approval": "fail"}))
     assert fails["failed"]
     assert "nothing has changed yet" in str(fails["msg"])
     (late,) = modules.run((acl[0], {**acl[1], "approval": "wait", "approval_s": 1}))
     assert late["failed"]
     assert "not decided within 1 s" in str(late["msg"])
-    marked.reject_proposal(of_list, next(one.id for one in admin.proposals(of_list) if one.state == "open"))
+    marked.proposals.reject(of_list, next(one.id for one in admin.proposals.read_all(of_list) if one.state == "open"))
 
 
 def test_what_is_decided_while_a_module_waits_is_its_result(modules: Modules, admin: Client, marked: Client) -> None:
@@ -262,27 +262,30 @@ def test_what_is_decided_while_a_module_waits_is_its_result(modules: Modules, ad
     def decide(verb: Callable[[str], object]) -> dict[str, object]:
         with ThreadPoolExecutor(1) as beside:
             asked = beside.submit(modules.run, task)
-            until(lambda: any(one.state == "open" for one in admin.proposals(about)), what=lambda: "nothing waits")
-            verb(next(one.id for one in admin.proposals(about) if one.state == "open"))
+            until(
+                lambda: any(one.state == "open" for one in admin.proposals.read_all(about)),
+                what=lambda: "nothing waits",
+            )
+            verb(next(one.id for one in admin.proposals.read_all(about) if one.state == "open"))
             (result,) = asked.result()
             return result
 
-    refused = decide(lambda one: marked.reject_proposal(about, one, reason="too early"))
+    refused = decide(lambda one: marked.proposals.reject(about, one, reason="too early"))
     assert refused["failed"]
     assert "is rejected by" in str(refused["msg"])
     assert "too early" in str(refused["msg"])
-    done = decide(lambda one: marked.approve_proposal(about, one))
-    assert (done["changed"], done["version"]) == (True, admin.tenant("watched").in_force.version)
+    done = decide(lambda one: marked.proposals.approve(about, one))
+    assert (done["changed"], done["version"]) == (True, admin.tenants.read("watched").in_force.version)
     decided = cast("dict[str, str]", done["proposal"])
     token = decided["decided_by"].removeprefix("admin:")
     assert (decided["decided_by_name"], done["msg"]) == ("the other", f"approved by the other (admin {token})")
-    assert [rule.id for rule in admin.rules("watched")] == ["web"]
+    assert [rule.id for rule in admin.acls.read_rules("watched")] == ["web"]
 
 
 def test_the_inventory_knows_every_machine(service: Served, admin: Client, tmp_path: Path) -> None:
-    admin.create_domain("pop-2")
-    admin.add_host("pop-2", Host("node1", 0xC5, "eth7"))
-    admin.add_firewall("pop-2", "wall1", "iptables")
+    admin.domains.create("pop-2")
+    admin.domains.add_host("pop-2", Host("node1", 0xC5, "eth7"))
+    admin.firewalls.add("pop-2", "wall1", "iptables")
     said = {
         "plugin": "aclflow.cloud.aclflow", "url": service.url, "token": service.token, "domains": ["pop-2"],
         "addresses": {"node1": "192.0.2.77"},
@@ -347,10 +350,10 @@ class _Cloud(BaseHTTPRequestHandler):
 
 def test_the_inventory_takes_addresses_from_openstacks_servers(service: Served, admin: Client, tmp_path: Path) -> None:
     """By the machine's name, or by what the templates call it: the domain's name in front of it."""
-    admin.create_domain("pop-3")
+    admin.domains.create("pop-3")
     for name in ("node1", "node2"):
-        admin.add_host("pop-3", Host(name, 0xD0 + int(name[-1]), "eth7"))
-    admin.add_firewall("pop-3", "wall1", "iptables")
+        admin.domains.add_host("pop-3", Host(name, 0xD0 + int(name[-1]), "eth7"))
+    admin.firewalls.add("pop-3", "wall1", "iptables")
     kind = type("Named", (_Cloud,), {"NAMES": ("pop-3-node1", "node2", "wall1")})
     with ThreadPoolExecutor(1) as running, ThreadingHTTPServer(("127.0.0.1", 0), kind) as cloud:
         running.submit(cloud.serve_forever)

@@ -133,11 +133,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     Members of a firewall cluster offer theirs themselves: `system/test_statesync_cluster.py` holds them.
     """
     with served(tmp_path_factory.mktemp("service")) as here, here.client() as admin:
-        admin.create_domain("pop1")
-        admin.add_host("pop1", Host("host1", 1, "up0"))
-        enrolled = admin.enrol(admin.invite_enforcer("pop1"), name="c1", kind="openflow")
+        admin.domains.create("pop1")
+        admin.domains.add_host("pop1", Host("host1", 1, "up0"))
+        enrolled = admin.enrolment.enrol(admin.enrolment.invite("pop1"), name="c1", kind="openflow")
         with here.client(enrolled.token) as enforcer:
-            enforcer.report("pop1", enrolled.enforcer, points=[PointReport("host1", 1, bytes(16), "enforced")])
+            enforcer.points.report("pop1", enrolled.enforcer, points=[PointReport("host1", 1, bytes(16), "enforced")])
         text = here.http().get("/metrics").text
     found: dict[str, set[str]] = {"up": set(), **_OF_MEMBERS}
     for family in text_string_to_metric_families(text):

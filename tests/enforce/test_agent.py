@@ -63,12 +63,14 @@ class Vnf:
         state = state or StateDir(self.directory)
         patience = Patience(watch_s=0.5, retry_s=0.01, longest_retry_s=0.05)
         membership = Membership(self.url, self.directory, "fw1", token="once", patience=patience)
-        credentials = obtain_credentials(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
+        credentials = obtain_credentials(
+            membership, "nftables", state, lambda url, _: Client(url).enrolment, threading.Event()
+        )
         assert credentials is not None
         settings = AgentSettings(
             membership, "nftables", partial(nftables_driver, self.machine.run), timing=TIMING, load_every_s=0.05
         )
-        self.agent = Agent(settings, state, credentials, Client(self.url, credentials.token))
+        self.agent = Agent(settings, state, credentials, Client(self.url, credentials.token).points)
         self.agent.start()
         return self.agent
 

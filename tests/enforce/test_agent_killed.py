@@ -21,6 +21,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
+from orchestrator.client.calls import Calls
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce.agent import Agent, AgentSettings
@@ -102,14 +103,18 @@ class MortalState(StateDir):
 class MortalClient:
     """What a dead agent would still say or hear does not happen."""
 
-    def __init__(self, client: Client, life: Life) -> None:
-        self._client = client
+    def __init__(self, calls: object, life: Life) -> None:
+        self._calls = calls
         self._life = life
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> MortalClient | Callable[..., Any]:
+        part = getattr(self._calls, name)
+        if isinstance(part, Calls):
+            return MortalClient(part, self._life)
+
         def call(*words: object, **more: object) -> Any:
             self._life.alive()
-            found = getattr(self._client, name)(*words, **more)
+            found = part(*words, **more)
             return self._heard(found) if isinstance(found, Iterator) else found
 
         return call
@@ -144,7 +149,9 @@ class Machine:
             patience = Patience(watch_s=0.5, retry_s=0.01, longest_retry_s=0.05)
             membership = Membership(self.url, self.directory, "fw1", token="once", patience=patience)
             state = MortalState(self.directory, life)
-            known = obtain_credentials(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
+            known = obtain_credentials(
+                membership, "nftables", state, lambda url, _: Client(url).enrolment, threading.Event()
+            )
             assert known is not None
             settings = AgentSettings(
                 membership, "nftables", partial(nftables_driver, partial(self._run, life)), timing=QUIET

@@ -35,7 +35,7 @@ class Office:
     def close(self) -> None:
         pass
 
-    def authority(self) -> str:
+    def read_authority(self) -> str:
         raise NotFound("there is none")
 
     def enrol(

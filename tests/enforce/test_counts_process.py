@@ -57,13 +57,13 @@ class Site:
         self._controller: subprocess.Popen[bytes] | None = None
         self._dialled = 0
         self._port = free_port()
-        self.client.create_domain("pop")
-        self.client.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("10.7.0.0/16")])
+        self.client.domains.create("pop")
+        self.client.tenants.create("shop", domain="pop", prefixes=[Prefix.parse("10.7.0.0/16")])
         for number in (1, 2):
             self.ovs.add_bridge(f"host{number}", datapath_id=number, ports=(f"vm{number}", f"up{number}"))
-            self.client.add_host("pop", Host(f"host{number}", number, f"up{number}"))
+            self.client.domains.add_host("pop", Host(f"host{number}", number, f"up{number}"))
             address = (Prefix.parse(f"10.7.0.{number}/32"),)
-            self.client.put_endpoint(
+            self.client.domains.put_endpoint(
                 "pop", Endpoint(f"e{number}", TenantId("shop"), f"vm{number}", MAC[number], address)
             )
         self._control: Control | None = None
@@ -72,7 +72,7 @@ class Site:
         """Start the controller (again) and have the switches dial it."""
         with self.service.client() as client:
             fresh = not (self.folder / "controller").exists()
-            token = client.invite_enforcer("pop") if fresh else "used"
+            token = client.enrolment.invite("pop") if fresh else "used"
         settings = {"PYTHONPATH": str(ROOT)}
         command = (str(ROOT / "tests/enforce/controller_main.py"), self.service.url, str(self.folder / "controller"))
         with (self.folder / "controller.log").open("ab") as log:
@@ -85,9 +85,9 @@ class Site:
 
     def dial_until_held(self) -> None:
         """Have the switches dial until they hold the program: they wait for seconds where nobody answers at once."""
-        generation = self.client.domain("pop").generation
+        generation = self.client.domains.read("pop").generation
         self.dial()
-        while not self.client.wait_enforced("pop", generation, timeout_s=10).done:
+        while not self.client.domains.wait_until_enforced("pop", generation, timeout_s=10).done:
             self.dial()
 
     def dial(self) -> None:
@@ -113,8 +113,8 @@ class Site:
 
     def put(self, *ports: int) -> None:
         """Make these the permitted ports, enforced on both hosts when this returns."""
-        written = self.client.put_acl("shop", acl_from_json({"rules": rules(*ports)}))
-        assert self.client.wait_enforced("pop", written.generation, timeout_s=PATIENCE_S).done
+        written = self.client.acls.put("shop", acl_from_json({"rules": rules(*ports)}))
+        assert self.client.domains.wait_until_enforced("pop", written.generation, timeout_s=PATIENCE_S).done
 
     def send(self, port: int, host: int, count: int = 1) -> None:
         """Frames from outside to a host's endpoint; they come from as many ports, so each is looked up."""
@@ -127,7 +127,7 @@ class Site:
         self.sent[f"p{port}"] += count
 
     def counted(self) -> dict[str, int]:
-        return {each.rule: each.packets for each in self.client.hits("shop").rules}
+        return {each.rule: each.packets for each in self.client.hits.read("shop").rules}
 
     def settle(self, lost: int = 0) -> None:
         """Everything sent is counted in the end, but for so many of all; and nothing more, also a while later."""
@@ -142,7 +142,7 @@ class Site:
         return [counted[rule] for rule in wanted]
 
     def kinds(self) -> set[str]:
-        return {lapse.kind for lapse in self.client.unused_rules("shop", idle_s=0).lapses}
+        return {lapse.kind for lapse in self.client.hits.read_unused_rules("shop", idle_s=0).lapses}
 
     def close(self) -> None:
         if self._controller is not None:
@@ -182,7 +182,7 @@ def begun(site: Site) -> None:
 
 def claimed(client: Client) -> list[str]:
     """The hosts that are counted: a log line of the service's would do as well."""
-    return ["host1", "host2"] if client.unused_rules("shop", idle_s=0).watched_since is not None else []
+    return ["host1", "host2"] if client.hits.read_unused_rules("shop", idle_s=0).watched_since is not None else []
 
 
 def test_every_packet_is_counted_once_on_both_hosts(site: Site) -> None:
@@ -191,11 +191,11 @@ def test_every_packet_is_counted_once_on_both_hosts(site: Site) -> None:
         site.send(80, 1, 7)
         site.send(443, 2, 5)
     site.settle()
-    seen = {each.rule: each for each in site.client.hits("shop").rules}
+    seen = {each.rule: each for each in site.client.hits.read("shop").rules}
     assert seen["p80"].bytes == seen["p80"].packets * (14 + 20 + 8 + 20)
     assert seen["p80"].packets_per_s > 0
     assert seen["p80"].last_hit is not None
-    assert site.client.hits("shop").ingress_default.packets == 0
+    assert site.client.hits.read("shop").ingress_default.packets == 0
 
 
 def test_edits_lose_nothing_that_was_there_when_they_were_made(site: Site) -> None:

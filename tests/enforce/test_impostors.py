@@ -189,10 +189,10 @@ def test_a_second_switch_of_a_datapath_id_is_an_event(tmp_path: Path, switch: Fa
     with contextlib.ExitStack() as held:
         service = held.enter_context(served(tmp_path))
         admin = held.enter_context(service.client())
-        admin.create_domain("pop1")
-        admin.add_host("pop1", Host("host1", switch.datapath_id, "p2"))
-        joined = admin.enrol(admin.invite_enforcer("pop1"), name="c1", kind="openflow")
-        bench = Bench(held.enter_context(service.client(joined.token)), joined.enforcer)
+        admin.domains.create("pop1")
+        admin.domains.add_host("pop1", Host("host1", switch.datapath_id, "p2"))
+        joined = admin.enrolment.enrol(admin.enrolment.invite("pop1"), name="c1", kind="openflow")
+        bench = Bench(held.enter_context(service.client(joined.token)).points, joined.enforcer)
         held.callback(bench.fleet.stop)
         launcher = Launcher(Listen(HOME, 0), bench.fleet)
         launcher.start()
@@ -205,7 +205,7 @@ def test_a_second_switch_of_a_datapath_id_is_an_event(tmp_path: Path, switch: Fa
 
         def told() -> list[tuple[str, dict[str, object]]]:
             bench.look(LIVES_ON_S)
-            events = [each for each in admin.newest_events().items if each.kind == "host.impersonated"]
+            events = [each for each in admin.events.read_newest().items if each.kind == "host.impersonated"]
             return [(each.subject, dict(each.detail)) for each in events]
 
         until(told)

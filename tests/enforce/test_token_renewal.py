@@ -26,11 +26,11 @@ class Registry:
         self.asked: list[str] = []
         self.error: AclflowError | None = None
 
-    def own_point_token(self, domain: str, enforcer: int) -> PointToken:
+    def read_token(self, domain: str, enforcer: int) -> PointToken:
         self._ask("own")
         return PointToken(created=BEGIN, expires=END, due=self.due)
 
-    def renew_point_token(self, domain: str, enforcer: int) -> RenewedToken:
+    def renew_token(self, domain: str, enforcer: int) -> RenewedToken:
         self._ask("renew")
         made = f"token{len(self.asked)}"
         self.good = {self.shown, made}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from orchestrator.client.fleet import Trial
+from orchestrator.client.points import Trial
 from orchestrator.enforce import trial
 from orchestrator.enforce.trial import Trier
 from orchestrator.errors import Missing
@@ -22,7 +22,7 @@ class Office:
         self.looks = 0
         self.answers: list[tuple[int, tuple[bool, ...], int]] = []
 
-    def trial(self, domain: str, enforcer: int) -> Trial | None:
+    def read_trial(self, domain: str, enforcer: int) -> Trial | None:
         assert (domain, enforcer) == ("pop", 3)
         self.looks += 1
         return self.asked

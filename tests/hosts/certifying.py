@@ -37,7 +37,7 @@ class Service:
 
     def close(self) -> None: ...
 
-    def authority(self) -> str:
+    def read_authority(self) -> str:
         return self.authority_.pem
 
     def enrol_switch(self, token: str, *, name: str, csr: str) -> Certificate:

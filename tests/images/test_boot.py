@@ -110,10 +110,10 @@ def everything_that_a_list_can_ask_for(admin: Client) -> int:
         Rule(RuleId("ping"), Action.PERMIT, protocol=ICMPV6, icmp_type=128),
         Rule(RuleId("rest"), Action.PERMIT, protocol=UDP, fragments=True),
     )
-    admin.create_tenant("shop", domain="pop1", prefixes=both)
+    admin.tenants.create("shop", domain="pop1", prefixes=both)
     for place in (WEB, DB):
-        admin.put_endpoint("pop1", place.endpoint("shop"))
-    return admin.put_acl("shop", Acl(rules, groups)).generation
+        admin.domains.put_endpoint("pop1", place.endpoint("shop"))
+    return admin.acls.put("shop", Acl(rules, groups)).generation
 
 
 def check_packets_are_decided(guest: Guest) -> None:
@@ -142,10 +142,10 @@ def check_other_tiers_can_have_such_a_switch(guest: Guest) -> None:
 
 def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> None:
     with here.client() as admin:
-        admin.create_domain("pop1")
-        wanted = admin.add_firewall("pop1", NAME, "nftables")
+        admin.domains.create("pop1")
+        wanted = admin.firewalls.add("pop1", NAME, "nftables")
         said = {
-            "enrol_token": admin.invite_group("pop1", "fleet", kind="nftables").token,
+            "enrol_token": admin.enrolment.invite_group("pop1", "fleet", kind="nftables").token,
             "service_url": url(here),
             "plane": "nftables",
             "report_every": "1",
@@ -153,8 +153,10 @@ def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> N
             "right_port": MACS["right"],
         }
         with machine("firewall-vnf", user_data("firewall-vnf.yaml", said), tmp_path) as guest:
-            guest.until(lambda: any(each.name == NAME for each in admin.enforcers("pop1")), "that its agent enrols")
-            guest.until(lambda: admin.wait_enforced("pop1", wanted).done, "that it was read back")
+            guest.until(
+                lambda: any(each.name == NAME for each in admin.points.read_all("pop1")), "that its agent enrols"
+            )
+            guest.until(lambda: admin.domains.wait_until_enforced("pop1", wanted).done, "that it was read back")
             assert guest.ssh("sudo", "nft", "list", "tables").stdout.count("aclflow") >= 1
             assert guest.ssh("cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "1"
             assert {"left", "right"} <= set(guest.ssh("ls", "/sys/class/net").stdout.split())
@@ -164,8 +166,8 @@ def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> N
 def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_path: Path) -> None:
     """Both on one machine, for which the template has two."""
     with here.client() as admin:
-        admin.create_domain("pop1")
-        wanted = admin.add_host("pop1", Host("acl-0", datapath_of("pop1", "acl-0"), "uplink"))
+        admin.domains.create("pop1")
+        wanted = admin.domains.add_host("pop1", Host("acl-0", datapath_of("pop1", "acl-0"), "uplink"))
         said = {
             "domain": "pop1",
             "index": "0",
@@ -173,14 +175,14 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             "uplink_port": MACS["left"],
             "tenant_port": MACS["right"],
             "service_url": url(here),
-            "tokens": admin.invite_enforcer("pop1", name="acl-0", kind="switch"),
+            "tokens": admin.enrolment.invite("pop1", name="acl-0", kind="switch"),
         }
-        invited = {"controller_token": admin.invite_enforcer("pop1"), "service_url": url(here)}
+        invited = {"controller_token": admin.enrolment.invite("pop1"), "service_url": url(here)}
         switch = user_data("acl-switch.yaml", said)
         controller = user_data("security-domain.yaml", invited, resource="controller")
         with machine("acl-switch", together(switch, controller), tmp_path) as guest:
-            guest.until(lambda: bool(admin.enforcers("pop1")), "that its controller enrols")
-            guest.until(lambda: admin.wait_enforced("pop1", wanted).done, "that it was read back")
+            guest.until(lambda: bool(admin.points.read_all("pop1")), "that its controller enrols")
+            guest.until(lambda: admin.domains.wait_until_enforced("pop1", wanted).done, "that it was read back")
             assert guest.ssh("sudo", "ovs-vsctl", "get-fail-mode", "br-aclflow").stdout.strip() == "secure"
             assert set(guest.ssh("sudo", "ovs-vsctl", "list-ports", "br-aclflow").stdout.split()) == {
                 "uplink",
@@ -193,7 +195,10 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             whole = everything_that_a_list_can_ask_for(admin)
             for place in (WEB, DB):
                 place.plug_in(guest)
-            guest.until(lambda: admin.wait_enforced("pop1", whole).done, "that the kernel's datapath takes all of it")
+            guest.until(
+                lambda: admin.domains.wait_until_enforced("pop1", whole).done,
+                "that the kernel's datapath takes all of it",
+            )
             check_packets_are_decided(guest)
             check_other_tiers_can_have_such_a_switch(guest)
             keys = ("--tls-key", SWITCH, "--tls-certificate", SWITCH, "--tls-authority", AUTHORITY)

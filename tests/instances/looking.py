@@ -56,7 +56,7 @@ def answers(cloud: Cloud, instance: Instance, address: str, port: int) -> bool:
 def endpoints(cloud: Cloud) -> dict[str, Endpoint]:
     """The endpoints that aclflow's service knows, by name."""
     with cloud.control.client() as client:
-        return {each.name: each for each in client.endpoints(DOMAIN)}
+        return {each.name: each for each in client.domains.read_endpoints(DOMAIN)}
 
 
 def tap_of(instance: Instance) -> str:

@@ -122,8 +122,8 @@ def test_an_endpoint_that_is_lost_comes_back_and_one_too_many_goes(cloud: Cloud,
     lost = endpoints(cloud)[port]
     stale = replace(lost, name=gone, port=f"tap{gone}"[:14], prefixes=(Prefix.parse("198.51.100.61/32"),))
     with cloud.control.client() as client:
-        client.put_endpoint(DOMAIN, stale)
-        client.remove_endpoint(DOMAIN, port)
+        client.domains.put_endpoint(DOMAIN, stale)
+        client.domains.remove_endpoint(DOMAIN, port)
     until(lambda: endpoints(cloud).get(port) == lost, LONG_S, what=lambda: endpoints(cloud))
     until(lambda: gone not in endpoints(cloud), LONG_S, what=lambda: endpoints(cloud))
     until(lambda: fetches(cloud, shop.address), LONG_S)

@@ -63,7 +63,7 @@ class Ours:
 
     def _put(self, rules: list[dict[str, object]]) -> None:
         with self.cloud.control.client() as client:
-            client.put_acl(self.project.id, acl_from_json({"rules": [*rules, *example.LISTS[self.project.name]]}))
+            client.acls.put(self.project.id, acl_from_json({"rules": [*rules, *example.LISTS[self.project.name]]}))
 
 
 def _their_rule(group: str, source: str | None = None) -> dict[str, object]:

@@ -23,16 +23,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def admin(service: Served) -> Iterator[Client]:
     with service.client() as client:
-        client.create_domain("pop1")
-        client.add_host("pop1", Host("host1", 1, "up0"))
-        client.add_firewall("pop1", "fw1", "nftables")
+        client.domains.create("pop1")
+        client.domains.add_host("pop1", Host("host1", 1, "up0"))
+        client.firewalls.add("pop1", "fw1", "nftables")
         until(lambda: is_compiled(client))
         yield client
 
 
 def is_compiled(client: Client) -> bool:
     try:
-        next(client.follow_program("pop1", lasts_s=1))
+        next(client.points.follow_program("pop1", lasts_s=1))
     except Busy:
         return False
     return True

@@ -34,7 +34,7 @@ class Machine:
     def enrol(self, token: str, **more: str) -> Enrolment:
         said = {"name": self.name, "kind": "nftables", "csr": request_of(self.key, more.get("name", self.name))} | more
         with self.service.client("") as anybody:
-            found = anybody.enrol(secret_of(token), **said)
+            found = anybody.enrolment.enrol(secret_of(token), **said)
         self.keep(found.certificate)
         return found
 

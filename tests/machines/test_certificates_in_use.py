@@ -33,7 +33,7 @@ class Following:
     def _run(self) -> None:
         try:
             while True:
-                for _ in self._client.follow_program("pop1", tier=Tier.SERVER, lasts_s=30):
+                for _ in self._client.points.follow_program("pop1", tier=Tier.SERVER, lasts_s=30):
                     self.beats += 1
         except AclflowError as error:
             self.ended = error
@@ -52,31 +52,31 @@ class Following:
 
 @pytest.mark.parametrize("how", ["certificate", "enforcer", "replaced"])
 def test_who_is_revoked_is_cut_off_in_the_middle_of_a_stream(machine: Machine, admin: Client, how: str) -> None:
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     bystander = another(machine)
-    bystander.enrol(admin.invite_enforcer("pop1"))
+    bystander.enrol(admin.enrolment.invite("pop1"))
     with machine.client() as client, bystander.client() as other:
         following, unharmed = Following(client), Following(other)
         following.wait_for_beats(2)
         match how:
             case "certificate":
                 serial = f"{parsed_certificate(found.certificate.encode(), 'x').serial_number:040x}"
-                admin.revoke_certificate(serial)
-                [record] = [each for each in admin.certificates("pop1") if each.serial == serial]
+                admin.certificates.revoke(serial)
+                [record] = [each for each in admin.certificates.read_all("pop1") if each.serial == serial]
                 assert (record.valid, record.revoked is None) == (False, False)
             case "enforcer":
-                admin.remove_enforcer("pop1", found.enforcer)
+                admin.points.remove("pop1", found.enforcer)
             case _:
-                another(machine).enrol(admin.invite_enforcer("pop1"), name=machine.name)
+                another(machine).enrol(admin.enrolment.invite("pop1"), name=machine.name)
         following.wait_for_end()
         with pytest.raises(Unauthenticated):
-            client.new_epoch("pop1", found.enforcer)
+            client.points.begin_epoch("pop1", found.enforcer)
         unharmed.wait_for_beats(2)
 
 
 def test_the_cut_comes_while_the_stream_says_nothing(machine: Machine, admin: Client) -> None:
     """A connection on which nothing is asked and nothing answered is looked at, too."""
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     assert machine.service.authority is not None
     port = int(machine.service.url.rpartition(":")[2])
     with (
@@ -85,7 +85,7 @@ def test_the_cut_comes_while_the_stream_says_nothing(machine: Machine, admin: Cl
     ):
         quiet.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200" in quiet.recv(4096)
-        admin.remove_enforcer("pop1", found.enforcer)
+        admin.points.remove("pop1", found.enforcer)
         assert closed(quiet)
 
 
@@ -102,43 +102,43 @@ def closed(quiet: ssl.SSLSocket) -> bool:
 
 
 def test_a_certificate_is_renewed_without_an_interruption(machine: Machine, admin: Client) -> None:
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     trust = machine.trust()
     with Client(machine.service.url, trust=trust) as client:
         following = Following(client)
         following.wait_for_beats(1)
         key = new_key()
         request = request_of(key, machine.name)
-        renewed = client.renew_certificate("pop1", found.enforcer, request)
-        assert client.renew_certificate("pop1", found.enforcer, request) == renewed  # an answer that was lost
+        renewed = client.points.renew_certificate("pop1", found.enforcer, request)
+        assert client.points.renew_certificate("pop1", found.enforcer, request) == renewed  # an answer that was lost
         machine.keep(renewed.certificate, key)
         assert machine.file is not None
         load_chain(trust, machine.file, machine.file)
         client.reconnect(trust)
-        client.new_epoch("pop1", found.enforcer)
+        client.points.begin_epoch("pop1", found.enforcer)
         following.wait_for_beats(2)  # on the old one, which still holds
-        client.lay_down_certificates("pop1", found.enforcer)
+        client.points.lay_down_certificates("pop1", found.enforcer)
         following.wait_for_end()
-        assert [each.serial for each in admin.certificates("pop1") if each.valid and each.name == machine.name] == [
-            renewed.serial
-        ]
+        assert [
+            each.serial for each in admin.certificates.read_all("pop1") if each.valid and each.name == machine.name
+        ] == [renewed.serial]
 
 
 def test_a_renewal_says_nothing_about_who_one_is(machine: Machine, admin: Client) -> None:
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     other = another(machine)
-    theirs = other.enrol(admin.invite_enforcer("pop1"))
+    theirs = other.enrol(admin.enrolment.invite("pop1"))
     with machine.client() as client:
         with pytest.raises(BadInput, match="it is for"):
-            client.renew_certificate("pop1", found.enforcer, request_of(new_key(), other.name))
+            client.points.renew_certificate("pop1", found.enforcer, request_of(new_key(), other.name))
         with pytest.raises(NotFound):
-            client.renew_certificate("pop1", theirs.enforcer, request_of(new_key(), other.name))
+            client.points.renew_certificate("pop1", theirs.enforcer, request_of(new_key(), other.name))
         with pytest.raises(NotFound):
-            client.lay_down_certificates("pop1", theirs.enforcer)
+            client.points.lay_down_certificates("pop1", theirs.enforcer)
         with pytest.raises(Conflict):
-            client.renew_certificate("pop1", found.enforcer, request_of(other.key, machine.name))
+            client.points.renew_certificate("pop1", found.enforcer, request_of(other.key, machine.name))
     with other.client() as client:
-        client.new_epoch("pop1", theirs.enforcer)
+        client.points.begin_epoch("pop1", theirs.enforcer)
 
 
 def test_a_report_that_waited_is_taken_from_a_machine_that_is_known(
@@ -146,12 +146,12 @@ def test_a_report_that_waited_is_taken_from_a_machine_that_is_known(
 ) -> None:
     """It is looked up again then, by its certificate."""
     monkeypatch.setattr(context, "CHECKED_S", -1.0)
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     with machine.client() as client:
-        client.report("pop1", found.enforcer, points=[])
+        client.points.report("pop1", found.enforcer, points=[])
 
 
 def test_who_has_a_certificate_gets_no_token_beside_it(machine: Machine, admin: Client) -> None:
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     with machine.client() as client, pytest.raises(Conflict, match="certificate"):
-        client.renew_point_token("pop1", found.enforcer)
+        client.points.renew_token("pop1", found.enforcer)

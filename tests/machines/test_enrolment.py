@@ -23,27 +23,27 @@ from orchestrator.identity.trust import client_context
 
 
 def test_who_has_enrolled_is_known_by_its_certificate_and_by_no_token(machine: Machine, admin: Client) -> None:
-    found = machine.enrol(admin.invite_enforcer("pop1"))
+    found = machine.enrol(admin.enrolment.invite("pop1"))
     assert (found.token, found.name, found.domain) == ("", machine.name, "pop1")
     with machine.client() as client:
-        assert client.new_epoch("pop1", found.enforcer) > found.epoch
-        assert client.own_token().role == "enforcer"
-        for denied in (lambda: list(client.tenants()), lambda: client.invite_enforcer("pop1")):
+        assert client.points.begin_epoch("pop1", found.enforcer) > found.epoch
+        assert client.tokens.read_own().role == "enforcer"
+        for denied in (lambda: list(client.tenants.read_all()), lambda: client.enrolment.invite("pop1")):
             with pytest.raises((NotFound, Forbidden)):
                 denied()
     with machine.service.client("") as stranger, pytest.raises(Unauthenticated):
-        stranger.new_epoch("pop1", found.enforcer)
+        stranger.points.begin_epoch("pop1", found.enforcer)
 
 
 def test_a_token_does_not_count_over_the_connection_of_a_machine(machine: Machine, admin: Client) -> None:
-    machine.enrol(admin.invite_enforcer("pop1"))
+    machine.enrol(admin.enrolment.invite("pop1"))
     with machine.client(machine.service.token) as both, pytest.raises(BadInput, match="known by your certificate"):
-        list(both.tenants())
+        list(both.tenants.read_all())
 
 
 def test_nothing_that_a_request_says_makes_somebody_a_machine(machine: Machine, admin: Client) -> None:
     """The fingerprint is the server's own word: no header stands for it."""
-    machine.enrol(admin.invite_enforcer("pop1"))
+    machine.enrol(admin.enrolment.invite("pop1"))
     assert machine.file is not None
     names = ("aclflow.certificate", "X-Aclflow-Certificate", "X-SSL-Client-Cert", "X-Forwarded-Client-Cert")
     said = {name: machine.file.read_text().replace("\n", " ").strip() for name in names}
@@ -64,7 +64,7 @@ def test_nothing_that_a_request_says_makes_somebody_a_machine(machine: Machine, 
 def test_a_forged_enrolment_is_refused_and_uses_nothing_up(
     machine: Machine, admin: Client, forge: Callable[[Machine, str], object], error: type[AclflowError]
 ) -> None:
-    token = secret_of(admin.invite_enforcer("pop1"))
+    token = secret_of(admin.enrolment.invite("pop1"))
     with pytest.raises(error):
         forge(machine, token)
     machine.enrol(token)
@@ -74,7 +74,7 @@ def test_a_forged_enrolment_is_refused_and_uses_nothing_up(
 
 def test_a_replayed_enrolment_gives_the_thief_nothing(machine: Machine, admin: Client) -> None:
     """Who has listened in has the token and the request, and gets the certificate: without the key it is of no use."""
-    token = admin.invite_enforcer("pop1")
+    token = admin.enrolment.invite("pop1")
     first = machine.enrol(token)
     thief = another(machine)
     again = thief.enrol(token, name=machine.name, csr=request_of(machine.key, machine.name))
@@ -82,7 +82,7 @@ def test_a_replayed_enrolment_gives_the_thief_nothing(machine: Machine, admin: C
     with pytest.raises(ssl.SSLError):
         load_chain_of(thief)
     with machine.client() as client:
-        client.new_epoch("pop1", first.enforcer)
+        client.points.begin_epoch("pop1", first.enforcer)
 
 
 def load_chain_of(thief: Machine) -> None:
@@ -99,7 +99,7 @@ def test_a_certificate_that_nobody_was_given_is_nobodys(machine: Machine, usage:
     made = ours.issue(subject, key.public_key(), dt.datetime.now(dt.UTC), MACHINE_LASTS)
     machine.file = written(machine.folder, "forged.pem", key, made)
     with machine.client() as client, pytest.raises((Unauthenticated, Unreachable)):
-        client.own_token()
+        client.tokens.read_own()
 
 
 def test_a_certificate_of_another_authority_is_nobodys(machine: Machine) -> None:
@@ -108,32 +108,34 @@ def test_a_certificate_of_another_authority_is_nobodys(machine: Machine) -> None
     made = other.issue(Subject(Usage.ENFORCER, "pop1", "x"), key.public_key(), dt.datetime.now(dt.UTC), MACHINE_LASTS)
     machine.file = written(machine.folder, "other.pem", key, made)
     with machine.client() as client, pytest.raises((Unauthenticated, Unreachable)):
-        client.own_token()
+        client.tokens.read_own()
 
 
 def test_a_switch_is_nobody_at_the_service(machine: Machine, admin: Client) -> None:
-    made = admin.issue_switch("pop1", "host1", request_of(machine.key, "host1"))
+    made = admin.certificates.issue_for_switch("pop1", "host1", request_of(machine.key, "host1"))
     machine.keep(made.certificate)
     with machine.client() as client, pytest.raises((Unauthenticated, Unreachable)):
-        client.own_token()
+        client.tokens.read_own()
 
 
 def test_a_switch_gets_a_certificate_for_a_token_that_is_good_for_nothing_else(machine: Machine, admin: Client) -> None:
     name = machine.name
-    token = admin.invite_enforcer("pop1", name=name, kind="switch")
+    token = admin.enrolment.invite("pop1", name=name, kind="switch")
     with machine.service.client("") as anybody:
         with pytest.raises(Forbidden):
             machine.enrol(token, kind="openflow")
         with pytest.raises(BadInput, match="csr"):
-            anybody.enrol_switch(token, name=name, csr=request_of(machine.key, "other"))
-        first = anybody.enrol_switch(token, name=name, csr=request_of(machine.key, name))
-        assert anybody.enrol_switch(token, name=name, csr=request_of(machine.key, name)) == first
-        anew = admin.invite_enforcer("pop1", name=name, kind="switch")
-        second = anybody.enrol_switch(anew, name=name, csr=request_of(new_key(), name))
+            anybody.enrolment.enrol_switch(token, name=name, csr=request_of(machine.key, "other"))
+        first = anybody.enrolment.enrol_switch(token, name=name, csr=request_of(machine.key, name))
+        assert anybody.enrolment.enrol_switch(token, name=name, csr=request_of(machine.key, name)) == first
+        anew = admin.enrolment.invite("pop1", name=name, kind="switch")
+        second = anybody.enrolment.enrol_switch(anew, name=name, csr=request_of(new_key(), name))
     assert (first.usage, first.name) == ("switch", name)
-    known = {each.serial: each.valid for each in admin.certificates("pop1") if each.name == name}
+    known = {each.serial: each.valid for each in admin.certificates.read_all("pop1") if each.name == name}
     assert known == {first.serial: False, second.serial: True}
-    said = [each for each in admin.events().items if each.kind == "certificate.issued" and each.detail["name"] == name]
+    said = [
+        each for each in admin.events.read().items if each.kind == "certificate.issued" and each.detail["name"] == name
+    ]
     assert {each.detail["serial"] for each in said} == set(known)
 
 
@@ -150,10 +152,10 @@ def test_who_fails_often_is_told_to_wait(tmp_path: Path) -> None:
 
 
 def test_a_groups_token_needs_a_cloud(machine: Machine, admin: Client) -> None:
-    made = admin.invite_group("pop1", "fleet", kind="nftables")
-    assert [each.id for each in admin.group_tokens("pop1")] == [made.id]
+    made = admin.enrolment.invite_group("pop1", "fleet", kind="nftables")
+    assert [each.id for each in admin.enrolment.read_group_tokens("pop1")] == [made.id]
     with pytest.raises(Forbidden, match="no cloud that vouches"):
         machine.enrol(made.token, instance="i-1")
-    admin.remove_group_token("pop1", made.id)
+    admin.enrolment.remove_group_token("pop1", made.id)
     with pytest.raises(Unauthenticated):
         machine.enrol(made.token, instance="i-1")

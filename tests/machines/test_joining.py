@@ -30,16 +30,16 @@ def membership(machine: Machine, token: str, url: str | None = None) -> Membersh
 
 def test_a_machine_needs_nothing_but_an_address_and_a_token(machine: Machine, admin: Client) -> None:
     state = StateDir(machine.folder / "state")
-    token = admin.invite_enforcer("pop1", name=machine.name, kind="nftables")
+    token = admin.enrolment.invite("pop1", name=machine.name, kind="nftables")
     admission = obtain_admission(membership(machine, token), "nftables", state, threading.Event())
     assert admission is not None
     assert admission.credentials.name == machine.name
     with admission.service as client:
-        client.new_epoch("pop1", admission.credentials.enforcer)
+        client.points.begin_epoch("pop1", admission.credentials.enforcer)
     again = obtain_admission(membership(machine, ""), "nftables", StateDir(machine.folder / "state"), threading.Event())
     assert again is not None
     with again.service as client:
-        assert client.own_token().role == "enforcer"
+        assert client.tokens.read_own().role == "enforcer"
     modes = {path.name: path.stat().st_mode & 0o777 for path in (machine.folder / "state").iterdir()}
     assert set(modes.values()) == {0o600}
     assert {"identity.pem", "credentials.json", "authority.pem"} <= set(modes)
@@ -47,7 +47,7 @@ def test_a_machine_needs_nothing_but_an_address_and_a_token(machine: Machine, ad
 
 def test_somebody_in_the_services_place_is_told_nothing(machine: Machine, admin: Client, tmp_path: Path) -> None:
     """Another service, with an authority of the same name: the token's fingerprint tells."""
-    token = admin.invite_enforcer("pop1")
+    token = admin.enrolment.invite("pop1")
     with served(tmp_path / "mallory", tls=True) as mallory:
         with pytest.raises(Unauthenticated, match="nothing was sent"):
             obtain_admission(
@@ -59,7 +59,7 @@ def test_somebody_in_the_services_place_is_told_nothing(machine: Machine, admin:
 
 
 def test_a_token_with_a_fingerprint_is_not_sent_in_clear(machine: Machine, admin: Client, tmp_path: Path) -> None:
-    token = admin.invite_enforcer("pop1")
+    token = admin.enrolment.invite("pop1")
     plain = machine.service.url.replace("https", "http")
     with pytest.raises(BadInput, match="https://"):
         obtain_admission(membership(machine, token, plain), "nftables", StateDir(tmp_path / "s"), threading.Event())
@@ -75,7 +75,7 @@ def test_killed_at_any_step_of_its_enrolment_it_goes_on_with_the_same_token(
     def die(*_: object) -> None:
         raise Killed
 
-    token = admin.invite_enforcer("pop1")
+    token = admin.enrolment.invite("pop1")
     step = {"request": (Identity, "adopt"), "identity": (StateDir, "keep_credentials"), "credentials": None}[
         killed_after
     ]
@@ -91,26 +91,27 @@ def test_killed_at_any_step_of_its_enrolment_it_goes_on_with_the_same_token(
     )
     assert admission is not None
     with admission.service as client:
-        client.new_epoch("pop1", admission.credentials.enforcer)
-    assert [each.name for each in admin.enforcers("pop1")].count(machine.name) == 1
+        client.points.begin_epoch("pop1", admission.credentials.enforcer)
+    assert [each.name for each in admin.points.read_all("pop1")].count(machine.name) == 1
 
 
 def test_it_renews_before_the_end_and_once(machine: Machine, admin: Client) -> None:
     state = StateDir(machine.folder / "state")
     admission = obtain_admission(
-        membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event()
+        membership(machine, admin.enrolment.invite("pop1")), "nftables", state, threading.Event()
     )
     assert admission is not None
     ahead = [dt.timedelta(0)]
     renewal = Renewal(
         admission.identity,
         admission.credentials,
-        admission.service,
+        admission.service.points,
+        admission.service.enrolment.read_authority,
         admission.connect_anew,
         laid_down_after_s=0.0,
         now=lambda: dt.datetime.now(dt.UTC) + ahead[0],
     )
-    mine = lambda: [each for each in admin.certificates("pop1") if each.name == machine.name]  # noqa: E731 - a short way
+    mine = lambda: [each for each in admin.certificates.read_all("pop1") if each.name == machine.name]  # noqa: E731 - a short way
     renewal.look()
     assert len(mine()) == 1
     ahead[0] = MACHINE_LASTS * 2 / 3 + dt.timedelta(minutes=1)
@@ -123,33 +124,33 @@ def test_it_renews_before_the_end_and_once(machine: Machine, admin: Client) -> N
     renewal.look()
     assert len(mine()) == 2
     with admission.service as client:
-        client.new_epoch("pop1", admission.credentials.enforcer)
+        client.points.begin_epoch("pop1", admission.credentials.enforcer)
 
 
 def test_an_ended_certificate_is_as_good_as_none_where_there_is_a_token(
     machine: Machine, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = StateDir(machine.folder / "state")
-    first = obtain_admission(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    first = obtain_admission(membership(machine, admin.enrolment.invite("pop1")), "nftables", state, threading.Event())
     assert first is not None
     monkeypatch.setattr(Identity, "has_ended", lambda *_: True)
-    second = obtain_admission(membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event())
+    second = obtain_admission(membership(machine, admin.enrolment.invite("pop1")), "nftables", state, threading.Event())
     assert second is not None
     assert second.credentials.enforcer != first.credentials.enforcer
     with second.service as client:
-        client.new_epoch("pop1", second.credentials.enforcer)
+        client.points.begin_epoch("pop1", second.credentials.enforcer)
     with first.service as client:
         with suppress(Unreachable, Unauthenticated, NotFound):  # its open connection is cut, at this moment perhaps
-            client.new_epoch("pop1", first.credentials.enforcer)
+            client.points.begin_epoch("pop1", first.credentials.enforcer)
         with pytest.raises((Unauthenticated, NotFound)):
-            client.new_epoch("pop1", first.credentials.enforcer)
+            client.points.begin_epoch("pop1", first.credentials.enforcer)
 
 
 def test_who_is_refused_because_its_own_clock_is_wrong_stays_who_it_was(
     machine: Machine, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock far ahead makes of a valid certificate one that has ended, and the token was used long ago."""
-    state, member = StateDir(machine.folder / "state"), membership(machine, admin.invite_enforcer("pop1"))
+    state, member = StateDir(machine.folder / "state"), membership(machine, admin.enrolment.invite("pop1"))
     first = obtain_admission(member, "nftables", state, threading.Event())
     assert first is not None
     for _ in range(2):
@@ -161,7 +162,7 @@ def test_who_is_refused_because_its_own_clock_is_wrong_stays_who_it_was(
     assert again is not None
     assert again.credentials == first.credentials
     with again.service as client:
-        client.new_epoch("pop1", again.credentials.enforcer)
+        client.points.begin_epoch("pop1", again.credentials.enforcer)
 
 
 def test_a_service_of_another_authority_is_not_believed_later_either(
@@ -169,27 +170,27 @@ def test_a_service_of_another_authority_is_not_believed_later_either(
 ) -> None:
     state = StateDir(machine.folder / "state")
     admission = obtain_admission(
-        membership(machine, admin.invite_enforcer("pop1")), "nftables", state, threading.Event()
+        membership(machine, admin.enrolment.invite("pop1")), "nftables", state, threading.Event()
     )
     assert admission is not None
     with served(tmp_path / "mallory", tls=True) as mallory:
         assert admission.trust is not None
         with Client(mallory.url, trust=admission.trust) as client, pytest.raises(Unreachable, match="not the service"):
-            client.new_epoch("pop1", admission.credentials.enforcer)
+            client.points.begin_epoch("pop1", admission.credentials.enforcer)
 
 
 def test_without_tls_a_machine_is_known_by_its_token(tmp_path: Path) -> None:
     with served(tmp_path / "service") as plain, plain.client() as boss:
-        boss.create_domain("pop1")
-        member = Membership(plain.url, tmp_path / "state", "m1", token=boss.invite_enforcer("pop1"))
+        boss.domains.create("pop1")
+        member = Membership(plain.url, tmp_path / "state", "m1", token=boss.enrolment.invite("pop1"))
         admission = obtain_admission(member, "nftables", StateDir(tmp_path / "state"), threading.Event())
         assert admission is not None
         assert (admission.trust, bool(admission.credentials.token)) == (None, True)
         assert not (tmp_path / "state" / "identity.pem").exists()
         with admission.service as client:
-            client.new_epoch("pop1", admission.credentials.enforcer)
+            client.points.begin_epoch("pop1", admission.credentials.enforcer)
             with pytest.raises(NotFound):
-                client.authority()
+                client.enrolment.read_authority()
 
 
 def test_a_service_may_show_a_certificate_of_somebody_else(tmp_path: Path) -> None:
@@ -203,13 +204,13 @@ def test_a_service_may_show_a_certificate_of_somebody_else(tmp_path: Path) -> No
     ours = AuthorityDir(tmp_path / "service" / "authority").create("ours", now)
     with served(tmp_path / "service", tls=True, tls_certificate=file, tls_key=file) as here:
         with here.client() as boss:
-            boss.create_domain("pop1")
-            token = boss.invite_enforcer("pop1")
+            boss.domains.create("pop1")
+            token = boss.enrolment.invite("pop1")
         assert EnrolmentToken.parse(token).pin is None
         member = Membership(here.url, tmp_path / "state", "m1", token=token, authority=believed)
         admission = obtain_admission(member, "openflow", StateDir(tmp_path / "state"), threading.Event())
         assert admission is not None
         assert (admission.credentials.token, admission.credentials.pinned) == ("", False)
         with admission.service as client:
-            client.new_epoch("pop1", admission.credentials.enforcer)
+            client.points.begin_epoch("pop1", admission.credentials.enforcer)
         assert parsed_certificate((tmp_path / "state" / "authority.pem").read_bytes(), "x") == ours.certificate

@@ -42,13 +42,14 @@ class Point:
     @classmethod
     def enrol(cls, url: str, folder: Path, name: str, admin: Client) -> Point:
         state = StateDir(folder / name)
-        membership = Membership(url, folder / name, name, token=admin.invite_enforcer("pop1"))
+        membership = Membership(url, folder / name, name, token=admin.enrolment.invite("pop1"))
         admission = obtain_admission(membership, "nftables", state, threading.Event())
         assert admission is not None
         renewal = Renewal(
             admission.identity,
             admission.credentials,
-            admission.service,
+            admission.service.points,
+            admission.service.enrolment.read_authority,
             admission.connect_anew,
             laid_down_after_s=0.0,
         )
@@ -60,7 +61,7 @@ class Point:
         self.admission.service.close()  # the service is stopped soon, and would wait for this connection
 
     def speak(self) -> None:
-        self.admission.service.new_epoch("pop1", self.admission.credentials.enforcer)
+        self.admission.service.points.begin_epoch("pop1", self.admission.credentials.enforcer)
         self.admission.service.close()
 
 
@@ -95,9 +96,9 @@ def test_points_that_run_are_carried_along_and_others_are_told_to_enrol_again(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with site.up() as service, service.client() as admin:
-        admin.create_domain("pop1")
+        admin.domains.create("pop1")
         runs, heard, away = (Point.enrol(service.url, tmp_path, name, admin) for name in ("runs", "heard", "away"))
-        early = admin.invite_enforcer("pop1")
+        early = admin.enrolment.invite("pop1")
     old = read_certificate(site.place.certificate)
     stolen = shutil.copytree(site.place.path, tmp_path / "thief" / "authority").parent
     site.rotate()
@@ -231,7 +232,7 @@ class Pair:
         with self.first.restart().client() as admin:
             self.second.take_files_of(self.first)
             self.second.restart()
-            admin.create_domain("pop1")
+            admin.domains.create("pop1")
             for replica, name in zip(self.replicas, ("fw1", "fw2"), strict=True):
                 self.lead_to(replica)
                 self.points.append(Point.enrol(f"https://127.0.0.1:{self.balancer.port}", folder, name, admin))

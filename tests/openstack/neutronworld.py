@@ -50,11 +50,11 @@ class NeutronWorld:
         self.made: list[tuple[str, str]] = []
 
     def _onboard(self, directory: Path) -> subprocess.Popen[bytes]:
-        self.client.create_domain(DOMAIN)
+        self.client.domains.create(DOMAIN)
         for number, name in enumerate(HOSTS, 0x11):
             self.ovs.add_bridge(name, datapath_id=number, ports=(f"up-{name}",))
-            self.client.add_host(DOMAIN, Host(name, number, f"up-{name}"))
-        port, token = free_port(), self.client.invite_enforcer(DOMAIN)
+            self.client.domains.add_host(DOMAIN, Host(name, number, f"up-{name}"))
+        port, token = free_port(), self.client.enrolment.invite(DOMAIN)
         arguments = (self.service.url, directory / "controller", port, "controller", 2.0, token)
         with (directory / "controller.log").open("wb") as log:
             process = subprocess.Popen(
@@ -121,7 +121,7 @@ class NeutronWorld:
 
     def endpoints(self) -> dict[str, Any]:
         """What the service has, by name."""
-        return {each.name: each for each in self.client.endpoints(DOMAIN)}
+        return {each.name: each for each in self.client.domains.read_endpoints(DOMAIN)}
 
     def plug(self, port: Any, host: str = "one") -> None:
         """Make the interface that os-vif would make."""

@@ -61,10 +61,10 @@ def machine(bench: RealBench) -> Iterator[Any]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The tenant's domain, whose hosts are those of the cloud."""
     with served(tmp_path_factory.mktemp("service")) as found, found.client() as client:
-        client.create_domain("pop1")
-        client.create_tenant(PROJECT, domain="pop1", prefixes=[LEFT])
+        client.domains.create("pop1")
+        client.tenants.create(PROJECT, domain="pop1", prefixes=[LEFT])
         for number, host in enumerate(("one", "two")):
-            client.add_host("pop1", Host(host, number + 1, "uplink"))
+            client.domains.add_host("pop1", Host(host, number + 1, "uplink"))
         yield found
 
 
@@ -82,8 +82,8 @@ def test_it_is_followed_from_host_to_host_and_out_of_the_domain(
 
     assert look("--apply", "--os-cloud", "admin").code == 0
     with service.client() as client:
-        [endpoint] = client.endpoints("pop1")
-        before = client.domain("pop1").generation
+        [endpoint] = client.domains.read_endpoints("pop1")
+        before = client.domains.read("pop1").generation
     assert LEFT.contains(endpoint.prefixes[0])
     first = host_seen()
     other = "two" if first == "one" else "one"
@@ -91,10 +91,10 @@ def test_it_is_followed_from_host_to_host_and_out_of_the_domain(
     until(f"the machine on {other}", lambda: host_seen() == other)
     assert look("--apply", "--os-cloud", "admin").code == 0
     with service.client() as client:
-        assert client.endpoints("pop1") == (endpoint,)
-        assert client.domain("pop1").generation == before
+        assert client.domains.read_endpoints("pop1") == (endpoint,)
+        assert client.domains.read("pop1").generation == before
 
-        client.remove_host("pop1", other)
+        client.domains.remove_host("pop1", other)
         ended = look("--os-cloud", "admin")
         assert ended.code == 1
         assert f"is on {other}, which is no host of the domain" in ended.err
@@ -104,7 +104,7 @@ def test_it_is_followed_from_host_to_host_and_out_of_the_domain(
         bench.user.compute.delete_server(machine.id)
         until("the machine's end", lambda: bench.user.compute.find_server(machine.id) is None)
         assert look("--apply").code == 0
-        assert client.endpoints("pop1") == ()
+        assert client.domains.read_endpoints("pop1") == ()
 
 
 def test_a_project_that_is_not_there_is_said(bench: RealBench, service: Served) -> None:

@@ -56,9 +56,11 @@ def test_a_port_is_active_when_its_rows_were_read_back_and_not_before(world: Neu
     address = made.fixed_ips[0]["ip_address"]
     assert (found.tenant, found.port) == (blue.project_id, interface(made))
     assert list(map(str, found.prefixes)) == [f"{address}/32"]
-    assert world.client.tenant(blue.project_id).prefixes == ("10.77.1.0/24",)
-    generation = world.client.domain(DOMAIN).generation
-    assert world.client.wait_enforced(DOMAIN, generation).done, "every host was read back, but no interface is there"
+    assert world.client.tenants.read(blue.project_id).prefixes == ("10.77.1.0/24",)
+    generation = world.client.domains.read(DOMAIN).generation
+    assert world.client.domains.wait_until_enforced(DOMAIN, generation).done, (
+        "every host was read back, but no interface is there"
+    )
     for _ in range(2):  # so the driver has looked at ports that wait, after all hosts were read back
         other = world.add_port(blue)
         until(partial(_has, world, other))
@@ -97,13 +99,13 @@ def test_what_happens_while_the_service_is_away_is_made_up_for(world: NeutronWor
 
 def test_rows_of_the_journal_that_are_doubled_or_lost_change_nothing(world: NeutronWorld, blue: Any, port: Any) -> None:
     before = world.endpoints()[port.id]
-    generation = world.client.domain(DOMAIN).generation
+    generation = world.client.domains.read(DOMAIN).generation
     values = ", ".join([f"('port', '{port.id}', 0, utc_timestamp())"] * 3)
     world.sql(f"insert into aclflow_journal (kind, resource, attempts, due) values {values}")
     other = world.add_port(blue)
     until(lambda: other.id in world.endpoints())
     assert world.endpoints()[port.id] == before
-    assert world.client.domain(DOMAIN).generation == generation + 1, "only the other port changed something"
+    assert world.client.domains.read(DOMAIN).generation == generation + 1, "only the other port changed something"
     world.stop_service()
     world.admin.network.delete_port(other.id)
     world.sql("delete from aclflow_journal")
@@ -175,8 +177,8 @@ def test_packets_pass_between_two_projects_as_both_lists_permit(world: NeutronWo
         world.await_status(server, "ACTIVE")
         to_web = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80}
         for tenant, direction in ((blue.project_id, "egress"), (project.id, "ingress")):
-            written = world.client.put_acl(tenant, acl_from_json({"rules": [to_web | {"direction": direction}]}))
-            assert world.client.wait_enforced(DOMAIN, written.generation).done
+            written = world.client.acls.put(tenant, acl_from_json({"rules": [to_web | {"direction": direction}]}))
+            assert world.client.domains.wait_until_enforced(DOMAIN, written.generation).done
 
         def packet(destination_port: int, source: str = port.fixed_ips[0]["ip_address"]) -> Packet:
             ends = (int(IPv4Address(each)) for each in (source, server.fixed_ips[0]["ip_address"]))
@@ -191,7 +193,7 @@ def test_packets_pass_between_two_projects_as_both_lists_permit(world: NeutronWo
             assert not world.came_to(server, mark), mark
         world.admin.network.delete_port(server.id)
         until(lambda: server.id not in world.endpoints() and not world.has_rows(server))
-        world.client.put_acl(project.id, acl_from_json({"rules": []}))
+        world.client.acls.put(project.id, acl_from_json({"rules": []}))
     finally:
         world.admin.identity.delete_project(project)
 
@@ -212,7 +214,7 @@ def test_an_instance_that_nova_boots_and_moves_is_one_endpoint(world: NeutronWor
     first = port.binding_host_id
     world.plug(port, first)
     world.await_status(port, "ACTIVE")
-    generation = world.client.domain(DOMAIN).generation
+    generation = world.client.domains.read(DOMAIN).generation
     other = "two" if first == "one" else "one"
     compute.live_migrate_server(server.id, host=None, block_migration="auto")
     until(lambda: world.port(port).binding_host_id == other, PATIENCE_S)
@@ -221,7 +223,7 @@ def test_an_instance_that_nova_boots_and_moves_is_one_endpoint(world: NeutronWor
     world.unplug(port)
     world.plug(port, other)
     world.await_status(port, "ACTIVE")
-    assert world.client.domain(DOMAIN).generation == generation, "the program says nothing of hosts"
+    assert world.client.domains.read(DOMAIN).generation == generation, "the program says nothing of hosts"
     compute.delete_server(server.id)
     until(lambda: port.id not in world.endpoints(), PATIENCE_S, what=world.neutron_log)
     world.unplug(port)

@@ -66,23 +66,25 @@ def test_an_upgraded_store_keeps_versions_groups_numbers_counts_and_placements(f
 def test_lists_of_an_upgraded_store_are_served_and_change(folder: Path) -> None:
     """What ended meanwhile expires; the earlier tokens are good; edits get versions, and decide."""
     with served(folder) as service, service.client(secret_of("administrator")) as admin:
-        until(lambda: [str(rule.id) for rule in admin.rules("blue")] == KEPT)
-        assert admin.trace("blue", syn("10.1.0.5", 80)).action == "permit"
-        assert admin.trace("blue", syn("10.1.0.5", 80, "203.0.113.9")).action == "deny"
-        assert admin.trace("blue", syn("10.1.0.5", 8443)).action == "deny"
+        until(lambda: [str(rule.id) for rule in admin.acls.read_rules("blue")] == KEPT)
+        assert admin.acls.trace("blue", syn("10.1.0.5", 80)).action == "permit"
+        assert admin.acls.trace("blue", syn("10.1.0.5", 80, "203.0.113.9")).action == "deny"
+        assert admin.acls.trace("blue", syn("10.1.0.5", 8443)).action == "deny"
         with service.client(secret_of("member of blue")) as member:
-            seen = member.acl("blue")
-            member.insert_rule(
+            seen = member.acls.read("blue")
+            member.acls.insert_rule(
                 "blue",
                 rule_from_json({"id": "alt", "action": "permit", "protocol": "tcp", "destination_ports": 8443}),
                 position=0,
             )
-            member.delete_rule("blue", "first")
-        assert [str(rule.id) for rule in admin.rules("blue")] == ["alt", *KEPT[1:]]
-        versions = [each.version for each in admin.acl_versions("blue")]
+            member.acls.delete_rule("blue", "first")
+        assert [str(rule.id) for rule in admin.acls.read_rules("blue")] == ["alt", *KEPT[1:]]
+        versions = [each.version for each in admin.acls.read_versions("blue")]
         assert versions == sorted(versions, reverse=True)
         assert (versions[0], versions[-1]) == (8, 0)
-        assert [str(rule.id) for rule in admin.acl("blue", version=6).acl.rules] == [str(r.id) for r in seen.acl.rules]
-        assert admin.trace("blue", syn("10.1.0.5", 8443)).action == "permit"
-        assert admin.trace("blue", syn("10.1.0.5", 80, "203.0.113.9")).action == "permit"
+        assert [str(rule.id) for rule in admin.acls.read("blue", version=6).acl.rules] == [
+            str(r.id) for r in seen.acl.rules
+        ]
+        assert admin.acls.trace("blue", syn("10.1.0.5", 8443)).action == "permit"
+        assert admin.acls.trace("blue", syn("10.1.0.5", 80, "203.0.113.9")).action == "permit"
         assert admin.is_ready("pop")

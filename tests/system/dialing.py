@@ -54,7 +54,7 @@ def give_switches(plane: ControlPlane, lab: Lab, name: str, *also: str) -> None:
     key, certificate = (lab.layout.run_dir / f"{name}{len(also)}{ending}" for ending in (".key", ".pem"))
     made = new_key()
     with plane.client() as client:
-        issued = client.issue_switch(lab.spec.domain, name, request_of(made, name), also=also)
+        issued = client.certificates.issue_for_switch(lab.spec.domain, name, request_of(made, name), also=also)
     write_key(key, made)
     write_file(certificate, issued.certificate.encode(), 0o644)
     assert plane.authority is not None

@@ -106,20 +106,20 @@ class Vnf:
         """A domain with both tenants and this firewall; a token to enrol with."""
 
         def told(client: Client) -> str:
-            client.create_domain("pop1")
-            client.set_operator_rules("pop1", [DNS])
+            client.domains.create("pop1")
+            client.domains.set_operator_rules("pop1", [DNS])
             for tenant in WHOLE.tenants:
-                client.create_tenant(tenant.id, domain="pop1", prefixes=tenant.prefixes)
+                client.tenants.create(tenant.id, domain="pop1", prefixes=tenant.prefixes)
             self.put(client, WHOLE)
-            client.add_firewall("pop1", "fw1", self.plane.value)
-            return client.invite_enforcer("pop1")
+            client.firewalls.add("pop1", "fw1", self.plane.value)
+            return client.enrolment.invite("pop1")
 
         return self.ask(told)
 
     @staticmethod
     def put(client: Client, policy: Policy) -> int:
         """Write every list; the generation that holds them."""
-        return max(client.put_acl(tenant.id, tenant.acl).generation for tenant in policy.tenants)
+        return max(client.acls.put(tenant.id, tenant.acl).generation for tenant in policy.tenants)
 
     def start_agent(self, token: str = "", *more: str) -> None:
         own = {
@@ -175,11 +175,11 @@ class Vnf:
         return nftables_driver(run) if self.plane is Plane.NFTABLES else iptables_driver(self.driver_name[9:], run)
 
     def enforced(self, generation: int) -> None:
-        state = self.ask(lambda client: client.wait_enforced("pop1", generation, timeout_s=PATIENCE_S))
+        state = self.ask(lambda client: client.domains.wait_until_enforced("pop1", generation, timeout_s=PATIENCE_S))
         assert state.done, (state.laggards, self.log.read_text()[-2000:])
 
     def load(self) -> Firewall:
-        (firewall,) = self.ask(lambda client: tuple(client.firewalls("pop1")))
+        (firewall,) = self.ask(lambda client: tuple(client.firewalls.read_all("pop1")))
         return firewall
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ def test_the_life_of_a_firewall(vnf: Vnf, packets: list[Packet]) -> None:
     token = vnf.onboard()
     vnf.reboot()
     vnf.start_agent(token)
-    generation = vnf.ask(lambda client: client.domain("pop1").generation)
+    generation = vnf.ask(lambda client: client.domains.read("pop1").generation)
     vnf.enforced(generation)
     assert vnf.is_forwarding()
     assert_is_not_root(vnf)
@@ -296,7 +296,7 @@ def log_names_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
     wanted = {(rule, each.source, each.destination_port) for rule, each in decided if rule in logging}
 
     def reported() -> set[tuple[str, int, int]]:
-        found = vnf.ask(lambda client: client.packet_log("shop"))
+        found = vnf.ask(lambda client: client.packet_log.read("shop"))
         assert {record["host"] for record in found} <= {"fw1"}
         return {(record["rule"], int(ip_address(record["source"])), record["destination_port"]) for record in found}
 
@@ -305,7 +305,7 @@ def log_names_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
 
 
 def _told(vnf: Vnf) -> int:
-    lists = vnf.ask(lambda client: [client.hits(tenant.id, tier=Tier.SERVER.value) for tenant in WHOLE.tenants])
+    lists = vnf.ask(lambda client: [client.hits.read(tenant.id, tier=Tier.SERVER.value) for tenant in WHOLE.tenants])
     return sum(rule.packets for hits in lists for rule in hits.rules)
 
 
@@ -325,7 +325,7 @@ def test_a_firewall_that_never_got_a_program_forwards_nothing(vnf: Vnf, packets:
     token = vnf.onboard()
     vnf.reboot()
     vnf.start_agent(token)
-    vnf.enforced(vnf.ask(lambda client: client.domain("pop1").generation))
+    vnf.enforced(vnf.ask(lambda client: client.domains.read("pop1").generation))
     vnf.end_agent(signal.SIGKILL)
     vnf.service.kill()
     vnf.reboot()

@@ -49,9 +49,9 @@ def decides_rightly(rows: tuple[CacheRow, ...], policy: Policy) -> None:
 def test_a_pinned_rule_is_decided_before_the_filter(vnf: Vnf) -> None:
     packets = [each for each, came in zip(corner_packets(), vnf.router.fire(corner_packets()), strict=True) if came]
     vnf.start_agent(vnf.onboard(), "--flow-cache")
-    vnf.enforced(vnf.ask(lambda client: client.domain("pop1").generation))
+    vnf.enforced(vnf.ask(lambda client: client.domains.read("pop1").generation))
     assert held(vnf) == ()
-    vnf.ask(lambda client: client.wish("pop1", WHOLE.tenants[0].id, "web", "pinned"))
+    vnf.ask(lambda client: client.placement.set_wish("pop1", WHOLE.tenants[0].id, "web", "pinned"))
     eventually(lambda: held(vnf) != (), vnf)
     decides_rightly(held(vnf), WHOLE)
     assert wrong(vnf, WHOLE, packets) == []

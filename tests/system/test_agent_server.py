@@ -46,12 +46,12 @@ class ServerVnf(Vnf):
     def onboard(self) -> str:
         """A domain with both tenants, a PoP and this server; a token to enrol with."""
         token = super().onboard()
-        self.ask(lambda client: client.add_pop("p1", "pop1", ("outside",), misdirect="drop"))
-        self.ask(lambda client: client.add_pop_server("p1", "fw1", "to-fw1", "0a:ac:1f:04:00:01"))
+        self.ask(lambda client: client.pops.add("p1", "pop1", ("outside",), misdirect="drop"))
+        self.ask(lambda client: client.pops.add_server("p1", "fw1", "to-fw1", "0a:ac:1f:04:00:01"))
         return token
 
     def generation(self) -> int:
-        return self.ask(lambda client: client.domain("pop1").generation)
+        return self.ask(lambda client: client.domains.read("pop1").generation)
 
     def wrong(self, policy: Policy, share: Share, packets: Sequence[Packet]) -> list[Packet]:
         """The packets that do not fare as the oracle of servers says."""
@@ -95,10 +95,10 @@ def test_the_life_of_a_firewall_server(vnf: ServerVnf) -> None:
 
     shop = next(tenant for tenant in WHOLE.tenants if tenant.id == "shop")
     longer = Acl((PAIR, *shop.acl.rules))
-    vnf.enforced(vnf.ask(lambda client: client.put_acl("shop", longer).generation))
+    vnf.enforced(vnf.ask(lambda client: client.acls.put("shop", longer).generation))
     assert vnf.router.fire([PAIRED]) == [True]
     assert _pairs(vnf) == 1
-    vnf.enforced(vnf.ask(lambda client: client.put_acl("shop", shop.acl).generation))
+    vnf.enforced(vnf.ask(lambda client: client.acls.put("shop", shop.acl).generation))
     assert vnf.router.fire([PAIRED]) == [False]
     assert _pairs(vnf) == 0
 
@@ -117,13 +117,13 @@ def test_the_life_of_a_firewall_server(vnf: ServerVnf) -> None:
     vnf.inside(vnf.service.start)
     vnf.end_agent(signal.SIGKILL)  # the service has another port now
     vnf.start_agent()
-    vnf.ask(lambda client: client.add_pop_server("p1", "fs2", "to-fs2", "0a:ac:1f:04:00:02"))
-    vnf.ask(lambda client: client.place_tenants("p1", {"bank": "fs2", "shop": "fw1"}))
+    vnf.ask(lambda client: client.pops.add_server("p1", "fs2", "to-fs2", "0a:ac:1f:04:00:02"))
+    vnf.ask(lambda client: client.pops.place_tenants("p1", {"bank": "fs2", "shop": "fw1"}))
     vnf.enforced(vnf.generation())
     only_shop = Share(frozenset({TenantId("shop")}), {TenantId("bank"): 2}, Misdirect.DROP)
     eventually(lambda: vnf.wrong(LESS, only_shop, packets) == [], vnf)
 
-    vnf.ask(lambda client: client.set_pop("p1", {"misdirect": "rehome"}))
+    vnf.ask(lambda client: client.pops.configure("p1", {"misdirect": "rehome"}))
     vnf.enforced(vnf.generation())
     eventually(lambda: _said_of_a_packet_that_came_back(vnf), vnf)
 
@@ -144,7 +144,7 @@ def _said_of_a_packet_that_came_back(vnf: ServerVnf) -> bool:
     right = vnf.router.sockets[RIGHT]
     while select.select([right], [], [], 0.1)[0]:
         assert MARKER not in right.recv(2048)
-    found = vnf.ask(lambda client: client.events(limit=1000).items)
+    found = vnf.ask(lambda client: client.events.read(limit=1000).items)
     return any(each.kind == "firewall.trouble" and each.detail["trouble"] == TWICE for each in found)
 
 
@@ -153,7 +153,7 @@ def test_a_classifier_in_front_decides_as_the_tables_do(vnf: ServerVnf) -> None:
     some = [*corner_packets(), PAIRED]
     packets = [packet for packet, came in zip(some, vnf.router.fire(some), strict=True) if came]
     token = vnf.onboard()
-    vnf.ask(lambda client: client.set_pop("p1", {"classify": True}))
+    vnf.ask(lambda client: client.pops.configure("p1", {"classify": True}))
     vnf.start_agent(token, "--classifier", "--flow-cache")
     vnf.enforced(vnf.generation())
     kernel = KernelClassifier((LEFT, RIGHT))

@@ -61,7 +61,7 @@ def town(layout: Layout) -> Iterator[Town]:
     plane = ControlPlane(lab)
     plane.start({TenantId("shop"): Acl(), TenantId("bank"): Acl()})
     with plane.client() as admin:
-        _, member = admin.create_token("member", tenant="shop", description="shop's engineer")
+        _, member = admin.tokens.create("member", tenant="shop", description="shop's engineer")
         console = plane.start_console().partition("/login")[0]
         yield Town(lab, plane, console, admin, member)
 

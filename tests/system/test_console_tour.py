@@ -60,9 +60,9 @@ def busy(layout: Layout) -> ControlPlane:
     assert demo.try_out(lab, plane, scene, Screen(Console(file=io.StringIO()))).good
     with plane.client() as admin:
         domain = scene.spec.domain
-        admin.create_token("member", tenant="shop", description="shop's engineer")
-        admin.set_placement(domain, {**admin.placement(domain).settings, **OFTEN})
-        plane.wait_enforced(admin, admin.put_group("shop", group_from_json("office", OFFICE)).generation)
+        admin.tokens.create("member", tenant="shop", description="shop's engineer")
+        admin.placement.configure(domain, {**admin.placement.read(domain).settings, **OFTEN})
+        plane.wait_enforced(admin, admin.groups.put("shop", group_from_json("office", OFFICE)).generation)
         _begin_traffic(lab)
         _wait_for_news(admin, domain)
     return plane
@@ -77,8 +77,8 @@ def _wait_for_news(admin: Client, domain: str) -> None:
     """Until a rule is lifted, and what its traffic does is in the log and counted."""
 
     def is_there() -> bool:
-        lifted = any(each.lifted for each in admin.placement(domain).rules)
-        return lifted and bool(admin.packet_log("shop"))
+        lifted = any(each.lifted for each in admin.placement.read(domain).rules)
+        return lifted and bool(admin.packet_log.read("shop"))
 
     until(is_there)
 

@@ -57,12 +57,12 @@ def test_tenants_without_ipv4_are_reached_by_lines_and_as_heavy_hitters(site: Si
     permitted = check(site)
     assert permitted > 0
     with site.plane.client() as client:
-        assert client.pop(POP)["lines"]["ipv6"]["chunks"] > 0
+        assert client.pops.read(POP)["lines"]["ipv6"]["chunks"] > 0
         assert _served(settled_traffic(client)) == tried
-        domain = client.pop(POP)["domain"]
-        until(lambda: sum(each.packets for each in client.domain_hits(domain).items) >= permitted, PATIENCE_S)
-        until(lambda: client.choose_heavy_hitters(POP)["chosen"], PATIENCE_S)
-        site.plane.wait_enforced(client, client.domain(domain).generation, PATIENCE_S)
+        domain = client.pops.read(POP)["domain"]
+        until(lambda: sum(each.packets for each in client.hits.read_domain(domain).items) >= permitted, PATIENCE_S)
+        until(lambda: client.pops.choose_heavy_hitters(POP)["chosen"], PATIENCE_S)
+        site.plane.wait_enforced(client, client.domains.read(domain).generation, PATIENCE_S)
         assert check(site) == permitted
         seen = settled_traffic(client)
     bypassed = sum(each["packets"] for each in seen["heavy"])

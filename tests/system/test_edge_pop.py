@@ -60,7 +60,7 @@ def test_packets_arrive_where_the_policy_permits_and_are_counted_by_their_way(si
 def test_behind_the_edge_a_server_hears_nobody_in_the_name_of_its_tenants(site: Site) -> None:
     """A liar on the wire between edge and server, in the name of an endpoint of another host than the receiver's."""
     with site.plane.client() as client:
-        places = client.pop(POP)["places"]
+        places = client.pops.read(POP)["places"]
     hosts = {endpoint.name: endpoint for endpoint in site.lab.spec.endpoints}
     tried = 0
     for _, receiver, packet in from_outside(site):
@@ -82,13 +82,16 @@ def test_behind_the_edge_a_server_hears_nobody_in_the_name_of_its_tenants(site: 
 def test_who_moves_is_reached_although_the_new_server_does_not_know_yet(site: Site) -> None:
     """The edge follows at once, the server does not: its agent is dead. It hands the packets over to the old one."""
     with site.plane.client() as client:
-        assert client.pop(POP)["heavy"] == []  # or the permitted ones would not meet the servers
-        places = client.pop(POP)["places"]
+        assert client.pops.read(POP)["heavy"] == []  # or the permitted ones would not meet the servers
+        places = client.pops.read(POP)["places"]
         moving = {tenant: "fs1" for tenant, server in places.items() if server == "fs2"}
         assert moving
         site.lab.kill(FS1_AGENT)
-        generation, domain = client.place_tenants(POP, moving), client.pop(POP)["domain"]
-        until(lambda: [each.host for each in client.generation(domain, generation).laggards] == ["fs1"], PATIENCE_S)
+        generation, domain = client.pops.place_tenants(POP, moving), client.pops.read(POP)["domain"]
+        until(
+            lambda: [each.host for each in client.domains.read_generation(domain, generation).laggards] == ["fs1"],
+            PATIENCE_S,
+        )
         assert check(site) > 0
         assert FS1_AGENT in site.plane.supervise()
         site.plane.wait_enforced(client, generation, PATIENCE_S)
@@ -102,12 +105,12 @@ def test_nothing_permitted_is_lost_while_tenants_move_back_and_forth(site: Site)
     def move() -> list[int]:
         generations = []
         with site.plane.client() as client:
-            assert client.pop(POP)["heavy"] == []
-            tenants = sorted(client.pop(POP)["places"])
+            assert client.pops.read(POP)["heavy"] == []
+            tenants = sorted(client.pops.read(POP)["places"])
             while len(generations) < 2 * len(tenants) or not ended.is_set():
                 tenant = tenants[len(generations) % len(tenants)]
-                to = {"fs1": "fs2", "fs2": "fs1"}[client.pop(POP)["places"][tenant]]
-                generations.append(client.place_tenants(POP, {tenant: to}))
+                to = {"fs1": "fs2", "fs2": "fs1"}[client.pops.read(POP)["places"][tenant]]
+                generations.append(client.pops.place_tenants(POP, {tenant: to}))
                 site.plane.wait_enforced(client, generations[-1], PATIENCE_S)
                 started.set()
         return generations
@@ -126,7 +129,7 @@ def test_nothing_permitted_is_lost_while_tenants_move_back_and_forth(site: Site)
 def test_heavy_hitters_go_past_the_servers_and_nothing_else_does(site: Site) -> None:
     before = counted(site)
     with site.plane.client() as client:
-        round_ = client.choose_heavy_hitters(POP)
+        round_ = client.pops.choose_heavy_hitters(POP)
         site.plane.wait_enforced(client, round_["generation"], PATIENCE_S)
     assert round_["chosen"]
     permitted = check(site)
@@ -144,24 +147,24 @@ def test_heavy_hitters_go_past_the_servers_and_nothing_else_does(site: Site) -> 
 def test_a_lost_servers_tenants_are_served_by_the_other(site: Site) -> None:
     with site.plane.client() as client:
         site.lab.kill(FS1_AGENT)
-        generation = client.set_pop_server(POP, "fs1", "lost")
+        generation = client.pops.set_server(POP, "fs1", "lost")
         nothing_leaks(site, site.policy)  # on the way
         assert FS1_AGENT in site.plane.supervise()
         site.plane.wait_enforced(client, generation, PATIENCE_S)
-        assert set(client.pop(POP)["places"].values()) == {"fs2"}
+        assert set(client.pops.read(POP)["places"].values()) == {"fs2"}
     assert check(site) > 0
     with site.plane.client() as client:
-        site.plane.wait_enforced(client, client.set_pop_server(POP, "fs1", "serving"), PATIENCE_S)
+        site.plane.wait_enforced(client, client.pops.set_server(POP, "fs1", "serving"), PATIENCE_S)
 
 
 def test_the_edge_goes_on_while_its_controller_is_dead_and_follows_when_it_is_back(site: Site) -> None:
     site.lab.kill(EDGE_CONTROLLER)
     assert check(site) > 0
     with site.plane.client() as client:
-        generation = client.rebuild_lines(POP)
+        generation = client.pops.rebuild_lines(POP)
         assert EDGE_CONTROLLER in site.plane.supervise()
         site.plane.wait_enforced(client, generation, PATIENCE_S)
-        assert client.pop(POP)["lines"]["ipv4"]["stale"] == 0
+        assert client.pops.read(POP)["lines"]["ipv4"]["stale"] == 0
     assert check(site) > 0
 
 
@@ -171,9 +174,9 @@ def test_a_manager_killed_in_a_window_loses_no_change_and_lets_nothing_pass(site
     shop = replace(site.acls["shop"], rules=(rule, *site.acls["shop"].rules))
     new = policy_of(site.lab.spec, {**site.acls, "shop": shop})
     with site.plane.client() as client:
-        site.plane.wait_enforced(client, client.set_pop(POP, {"window_ms": 60_000.0}), PATIENCE_S)
-        client.put_acl("shop", Acl(()))
-        generation = client.put_acl("shop", shop).generation
+        site.plane.wait_enforced(client, client.pops.configure(POP, {"window_ms": 60_000.0}), PATIENCE_S)
+        client.acls.put("shop", Acl(()))
+        generation = client.acls.put("shop", shop).generation
     site.lab.kill(SERVICE)
     nothing_leaks(site, site.policy, new)
     assert SERVICE in site.plane.supervise()

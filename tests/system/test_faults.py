@@ -41,7 +41,7 @@ class Stack:
 
     def put(self, acl: Acl) -> None:
         """Returns once it is enforced."""
-        self.plane.wait_enforced(self.client, self.client.put_acl(SHOP, acl).generation)
+        self.plane.wait_enforced(self.client, self.client.acls.put(SHOP, acl).generation)
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -110,8 +110,8 @@ def test_while_the_controller_is_away_the_old_policy_stays(stack: Stack) -> None
     stack.put(web_on(80))
     with Patrol(stack.lab, "alice", NEVER, [to_web(443)]):
         stack.kill(CONTROLLER)
-        written = stack.client.put_acl(SHOP, web_on(81))
-        assert not stack.client.wait_enforced(POP.domain, written.generation, timeout_s=1.0).done
+        written = stack.client.acls.put(SHOP, web_on(81))
+        assert not stack.client.domains.wait_until_enforced(POP.domain, written.generation, timeout_s=1.0).done
         assert stack.open_ports(80, 81, 443) == [80, 443]
         stack.start(CONTROLLER)
         seconds_until_exact(stack.lab, WITHIN_S)
@@ -146,7 +146,7 @@ def test_a_service_killed_in_the_middle_of_a_put_leaves_the_old_list_or_the_new(
     def put() -> None:
         with stack.plane.client() as client:
             try:
-                client.put_acl(SHOP, new)
+                client.acls.put(SHOP, new)
             except AclflowError:
                 return
             acknowledged.set()
@@ -159,7 +159,7 @@ def test_a_service_killed_in_the_middle_of_a_put_leaves_the_old_list_or_the_new(
         writer.join()
         stack.start(SERVICE)
         seconds_until_exact(stack.lab, WITHIN_S)
-    kept = stack.client.acl(SHOP).acl
+    kept = stack.client.acls.read(SHOP).acl
     assert kept in (web_on(80), new)
     assert kept == new or not acknowledged.is_set()
     assert stack.open_ports(80, 81, 443) == ([81, 443] if kept == new else [80, 443])

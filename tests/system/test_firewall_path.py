@@ -194,4 +194,4 @@ def test_the_lab_starts_a_dead_agent_again(lab: Lab) -> None:
     plane = ControlPlane(lab)
     assert agent_of(POP.firewalls[0]) in plane.supervise()
     with plane.client() as client:
-        plane.wait_enforced(client, client.put_acl(SHOP, Acl(LIST.rules[:2])).generation)
+        plane.wait_enforced(client, client.acls.put(SHOP, Acl(LIST.rules[:2])).generation)

@@ -118,7 +118,7 @@ def running(lab: Lab, node: str, *arguments: str) -> Iterator[subprocess.Popen[s
 def until(client: Client, holds: Callable[[Fleet], bool], what: str) -> Fleet:
     began = time.monotonic()
     while True:
-        fleet = client.fleet("pop1")
+        fleet = client.fleet.read("pop1")
         if holds(fleet):
             return fleet
         told = [(each.name, each.state, each.because, each.trouble) for each in fleet.members]
@@ -156,11 +156,11 @@ def vnfs(lab: Lab) -> list[str]:
 
 def test_it_grows_under_load_and_shrinks_again_and_no_connection_is_cut(lab: Lab, client: Client) -> None:
     """By really started agents; the connection that is open all the time goes on through every change."""
-    client.add_capacity(
+    client.fleet.add_capacity(
         "nftables", [Measured(rules, 128, 300.0) for rules in (1, 100)], "small, so that little is much"
     )
     limits = {"fewest": 1, "most": 3, "cooldown_up_s": 1.0, "cooldown_down_s": 3.0, "peak_s": 5.0, "ahead_s": 1.0}
-    client.set_fleet("pop1", {"decide_every_s": 1.0, "limits": limits, "patience": PATIENT})
+    client.fleet.configure("pop1", {"decide_every_s": 1.0, "limits": limits, "patience": PATIENT})
     until(client, lambda fleet: len(serving(fleet)) == 1, "the first serves")
     with running(lab, "web", SERVER), running(lab, "outside", TALKER) as talker:
         assert talker.stdout is not None
@@ -168,7 +168,7 @@ def test_it_grows_under_load_and_shrinks_again_and_no_connection_is_cut(lab: Lab
         with running(lab, "outside", LOAD, "500"):
             grown = until(client, lambda fleet: len(serving(fleet)) >= 2, "it grows")
             assert len(processes_of(lab)) >= 2
-        shares = client.spread("pop1").firewalls
+        shares = client.spread.read("pop1").firewalls
         assert sum(each.buckets for each in shares) == BUCKETS
         until(client, lambda fleet: len(fleet.members) == 1, "it shrinks")
         lines = [talker.stdout.readline() for _ in range(20)]
@@ -178,7 +178,7 @@ def test_it_grows_under_load_and_shrinks_again_and_no_connection_is_cut(lab: Lab
     for member in grown.members:
         if member.served is not None:
             print(f"{member.name}: {(member.served - member.asked).total_seconds():.2f} s from the wish to serving")
-    sizes = [(each.before, each.size) for each in client.fleet_decisions("pop1")]
+    sizes = [(each.before, each.size) for each in client.fleet.read_decisions("pop1")]
     assert sizes[-1] == (0, 1)
     assert any(after > before >= 1 for before, after in sizes)
     assert any(after < before for before, after in sizes)
@@ -203,7 +203,7 @@ def test_behind_the_spreading_switch_nobody_outside_speaks_for_a_tenant(lab: Lab
 
 
 def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: Lab, client: Client) -> None:
-    client.set_fleet("pop1", {"size": 2})
+    client.fleet.configure("pop1", {"size": 2})
     before = until(client, lambda fleet: len(serving(fleet)) == 2, "two serve")
     victim = before.members[0]
     cloud = LabCloud(lab.layout)
@@ -213,7 +213,7 @@ def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: La
 
     def carries_none(fleet: Fleet) -> bool:
         silent = [each.name for each in fleet.members if not each.well and each.state == "serving"]
-        shares = {each.carrier.name: each.buckets for each in client.spread("pop1").firewalls}
+        shares = {each.carrier.name: each.buckets for each in client.spread.read("pop1").firewalls}
         return silent == [victim.name] and shares.get(victim.name, 0) == 0 and sum(shares.values()) == BUCKETS
 
     until(client, carries_none, "it is silent, and its share is with the other before it is given up")
@@ -222,12 +222,12 @@ def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: La
 
 
 def test_the_service_killed_while_it_grows_leaves_nothing_behind(lab: Lab, client: Client) -> None:
-    client.set_fleet("pop1", {"size": 3})
+    client.fleet.configure("pop1", {"size": 3})
     until(client, lambda fleet: len(fleet.members) >= 3, "the third is asked for")
     lab.kill(SERVICE)
     ControlPlane(pop.find(lab.layout)).start_service()
     until(client, lambda fleet: len(serving(fleet)) == 3, "three serve")
-    client.set_fleet("pop1", {"size": 0})
+    client.fleet.configure("pop1", {"size": 0})
     until(client, lambda fleet: not fleet.members, "all are gone")
     deadline = time.monotonic() + PATIENCE_S
     while (vnfs(lab) or processes_of(lab)) and time.monotonic() < deadline:

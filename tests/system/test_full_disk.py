@@ -50,7 +50,7 @@ def fill(file: Path) -> None:
 
 def write_until_refused(client: Client, versions: list[int]) -> None:
     for port in range(1000, 1050):
-        versions.append(client.put_acl("blue", rules(300, port)).version)  # noqa: PERF401 - those before the refusal count
+        versions.append(client.acls.put("blue", rules(300, port)).version)  # noqa: PERF401 - those before the refusal count
 
 
 def test_a_full_disk_stops_writes_and_says_so(small_disk: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_full_disk_stops_writes_and_says_so(small_disk: Path) -> None:
     filler = small_disk / "filler"
     try:
         with Client(process.url, token) as admin:
-            admin.create_domain("pop")
-            admin.create_tenant("blue", domain="pop", prefixes=[Prefix.parse("10.0.0.0/16")])
-            versions = [admin.put_acl("blue", rules(5, 80)).version]
+            admin.domains.create("pop")
+            admin.tenants.create("blue", domain="pop", prefixes=[Prefix.parse("10.0.0.0/16")])
+            versions = [admin.acls.put("blue", rules(5, 80)).version]
             with pytest.raises(OSError, match="No space"):
                 fill(filler)
             with pytest.raises(Full, match="disk of the store is full"):
@@ -70,11 +70,11 @@ def test_a_full_disk_stops_writes_and_says_so(small_disk: Path) -> None:
             kept = versions[-1]
             assert "is full" in process.log
             assert "error" in next(line for line in process.log.splitlines() if "is full" in line)
-            assert admin.acl("blue").version == kept  # what was acknowledged is there, and can be read
+            assert admin.acls.read("blue").version == kept  # what was acknowledged is there, and can be read
             filler.unlink()
-            assert admin.put_acl("blue", rules(3, 81)).version == kept + 1
-            verifier = Verifier([*admin.audit_anchors()])
-            entries = [*admin.audit_entries()]
+            assert admin.acls.put("blue", rules(3, 81)).version == kept + 1
+            verifier = Verifier([*admin.audit.read_anchors()])
+            entries = [*admin.audit.read_entries()]
             for entry in entries:
                 verifier.read(entry)
             assert verifier.result().faults == ()

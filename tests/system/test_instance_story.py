@@ -48,7 +48,7 @@ class Cloud:
 
     def is_active(self) -> bool:
         """What Neutron's driver asks before it calls the port active."""
-        return PORT_ID in self.client.endpoints_in_force(DOMAIN, self.host.name).endpoints
+        return PORT_ID in self.client.domains.read_endpoints_in_force(DOMAIN, self.host.name).endpoints
 
     def offers(self) -> str:
         """Which addresses the host would give."""
@@ -62,10 +62,10 @@ def cloud(layout: Layout, tmp_path: Path) -> Iterator[Cloud]:
         service = ServiceProcess(tmp_path)
         service.start()
         client = Client(service.url, create_token(service.settings, Role.ADMIN).secret)
-        client.create_domain(DOMAIN)
-        client.add_host(DOMAIN, KnownHost(h1.name, datapath_of(DOMAIN, h1.name), "up0"))
+        client.domains.create(DOMAIN)
+        client.domains.add_host(DOMAIN, KnownHost(h1.name, datapath_of(DOMAIN, h1.name), "up0"))
         port = free_port()
-        arguments = (service.url, tmp_path / "controller", port, "controller", 2.0, client.invite_enforcer(DOMAIN))
+        arguments = (service.url, tmp_path / "controller", port, "controller", 2.0, client.enrolment.invite(DOMAIN))
         with (tmp_path / "controller.log").open("wb") as log:
             controller = subprocess.Popen(
                 [sys.executable, str(ROOT / "tests/enforce/controller_main.py"), *map(str, arguments)],
@@ -80,7 +80,7 @@ def cloud(layout: Layout, tmp_path: Path) -> Iterator[Cloud]:
             world.ip("h1", "address", "add", "192.168.99.2/24", "dev", theirs)
             world.ip("h1", "link", "set", theirs, "up")
             h1.ovs.vsctl("del-port", BRIDGE, "v-a1", "--", "set-controller", BRIDGE, f"tcp:192.168.99.1:{port}")
-            until(lambda: client.wait_enforced(DOMAIN, client.domain(DOMAIN).generation).done)
+            until(lambda: client.domains.wait_until_enforced(DOMAIN, client.domains.read(DOMAIN).generation).done)
             h1.start_uplink()
             world.start_services(h1)
             yield Cloud(world, h1, client)
@@ -107,11 +107,11 @@ def test_a_port_becomes_an_instance_that_a_plain_router_reaches(cloud: Cloud) ->
     world, client = cloud.world, cloud.client
     addresses = tuple(sorted(map(Prefix.parse, prefixes_of("a1"))))
     [tenant] = policy_with("a1").tenants
-    client.create_tenant(PROJECT, domain=DOMAIN, prefixes=tenant.prefixes)
-    client.put_acl(PROJECT, tenant.acl)
-    written = client.put_endpoint(DOMAIN, Endpoint(PORT_ID, PROJECT, TAP, mac_of("a1"), addresses))
+    client.tenants.create(PROJECT, domain=DOMAIN, prefixes=tenant.prefixes)
+    client.acls.put(PROJECT, tenant.acl)
+    written = client.domains.put_endpoint(DOMAIN, Endpoint(PORT_ID, PROJECT, TAP, mac_of("a1"), addresses))
 
-    assert client.wait_enforced(DOMAIN, written.generation).done, "every host was read back"
+    assert client.domains.wait_until_enforced(DOMAIN, written.generation).done, "every host was read back"
     assert not cloud.is_active(), "but its interface is nowhere"
     assert world.announced() == set()
     assert address_of("a1", Family.IPV4) not in cloud.offers()
@@ -129,7 +129,7 @@ def test_a_port_becomes_an_instance_that_a_plain_router_reaches(cloud: Cloud) ->
         until(partial(world.connects, "o", address_of("a1", Family.IPV4), 80))
         assert not world.connects("o", address_of("a1", Family.IPV4), 81), "its list has no such rule"
 
-    client.remove_endpoint(DOMAIN, PORT_ID)
+    client.domains.remove_endpoint(DOMAIN, PORT_ID)
     until(lambda: world.announced() == set())
     until(lambda: not cloud.is_active())
     assert not world.pings("o", address_of("a1", Family.IPV4))

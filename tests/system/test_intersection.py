@@ -103,13 +103,16 @@ def plane(lab: Lab) -> ControlPlane:
 @pytest.mark.parametrize(("lagging", "old", "new"), [("host2", OLD, NEW), ("host1", NEW, OLD)])
 def test_nothing_leaks_while_one_switch_lags(lab: Lab, plane: ControlPlane, lagging: str, old: Acl, new: Acl) -> None:
     with plane.client() as client:
-        plane.wait_enforced(client, client.put_acl(SHOP, old).generation)
+        plane.wait_enforced(client, client.acls.put(SHOP, old).generation)
         with Patrol(lab, "web1", [TO_DATABASE], [TO_WEB], nodes=["web1", "db1"]) as patrol:
             with cut_off(lab, lagging):
-                target = client.put_acl(SHOP, new).generation
-                state = client.wait_enforced(POP.domain, target, timeout_s=2.0)
+                target = client.acls.put(SHOP, new).generation
+                state = client.domains.wait_until_enforced(POP.domain, target, timeout_s=2.0)
                 assert {each.host for each in state.laggards} == {"host1", "host2"}, "the target waits for both"
-                assert client.wait_enforced(POP.domain, target - 1, timeout_s=0.0).laggards[0].host == lagging
+                assert (
+                    client.domains.wait_until_enforced(POP.domain, target - 1, timeout_s=0.0).laggards[0].host
+                    == lagging
+                )
             plane.wait_enforced(client, target)
             seconds_until_exact(lab, WITHIN_S)
         assert patrol.volleys > 10

@@ -59,7 +59,7 @@ def plane(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> ControlPlane:
 def put(plane: ControlPlane, lab: Lab, acl: Acl) -> None:
     """Change the list, wait until everybody holds it, and send packets."""
     with plane.client() as client:
-        plane.wait_enforced(client, client.put_acl(SHOP, acl).generation, PATIENCE_S)
+        plane.wait_enforced(client, client.acls.put(SHOP, acl).generation, PATIENCE_S)
     policy = policy_of(POP, {SHOP: acl})
     with Wire(lab) as wire:
         landed = wire.fire([shot(lab, sender, each) for sender, each in TRIED])
@@ -92,7 +92,9 @@ def left_by(plane: ControlPlane, former: Path) -> set[str]:
     by = read_certificate(former)
     with plane.client() as client:
         return {
-            each.name for each in client.certificates(POP.domain) if each.valid and is_signed_by(each.certificate, by)
+            each.name
+            for each in client.certificates.read_all(POP.domain)
+            if each.valid and is_signed_by(each.certificate, by)
         }
 
 
@@ -121,7 +123,7 @@ def test_the_authority_is_rolled_over_while_rules_change_and_nobody_enrols_again
         until(lambda: [count_believed(lab, point) for point in POINTS] == [2, 2], PATIENCE_S)
         both = lab.layout.run_dir / "authorities.pem"
         with plane.client() as client:
-            both.write_text(client.authority())
+            both.write_text(client.enrolment.read_authority())
         believe(lab, both, *(lab.ovs_of("host1").run_dir / name for name in ("switches.key", "switches.pem")))
         put(plane, lab, LESS)
         assert all(bears_one_by(lab, point, former) for point in POINTS), "nobody renews before the new one signs"
@@ -137,7 +139,7 @@ def test_the_authority_is_rolled_over_while_rules_change_and_nobody_enrols_again
         assert f"host1 ({serial})" in capsys.readouterr().err
         give_switches(plane, lab, "host1", "host2")
         with plane.client() as client:
-            client.revoke_certificate(serial)
+            client.certificates.revoke(serial)
         put(plane, lab, LESS)
         until(lambda: not left_by(plane, former), PATIENCE_S)
 
@@ -148,7 +150,7 @@ def test_the_authority_is_rolled_over_while_rules_change_and_nobody_enrols_again
         trust = client_context(authority.read_text())
         trust.load_cert_chain(of_agent)
         with Client(plane.url, trust=trust) as client, pytest.raises((Unauthenticated, Unreachable)):
-            client.hosts(POP.domain)
+            client.domains.read_hosts(POP.domain)
         for point in POINTS:
             lab.kill(point)
         assert set(plane.supervise()) == set(POINTS)

@@ -44,7 +44,7 @@ def lab(plane: ControlPlane, layout: Layout) -> Lab:
 
 def put(plane: ControlPlane, acl: Acl) -> None:
     with plane.client() as client:
-        plane.wait_enforced(client, client.put_acl(SHOP, acl).generation, PATIENCE_S)
+        plane.wait_enforced(client, client.acls.put(SHOP, acl).generation, PATIENCE_S)
 
 
 def packets_fare_as(lab: Lab, acl: Acl) -> None:
@@ -72,7 +72,7 @@ def test_packets_fare_as_the_policy_says_and_as_the_next_one_does(plane: Control
     targets = [lab.ovs_of(host.name).vsctl("get", "controller", host.name, "target") for host in POP.hosts]
     assert all(target.startswith('"ssl:') for target in targets)
     with plane.client() as client:
-        known = {(each.usage, each.name) for each in client.certificates() if each.valid}
+        known = {(each.usage, each.name) for each in client.certificates.read_all() if each.valid}
     assert known == {
         ("controller", socket.gethostname()),
         ("enforcer", "fw1"),
@@ -110,10 +110,12 @@ def test_a_switch_that_says_it_is_another_host_gets_none_of_its_program(plane: C
     give_switches(plane, lab, "host2")
     wait_until(lambda: "switch.impostor" in log.read_text())
     with plane.client() as client:
-        generation = client.put_acl(SHOP, LESS).generation
-        wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["host1"])
-        wait_until(lambda: any(each.kind == "host.impersonated" for each in client.newest_events().items))
-        told = next(each for each in client.newest_events().items if each.kind == "host.impersonated")
+        generation = client.acls.put(SHOP, LESS).generation
+        wait_until(
+            lambda: [each.host for each in client.domains.read_generation(POP.domain, generation).laggards] == ["host1"]
+        )
+        wait_until(lambda: any(each.kind == "host.impersonated" for each in client.events.read_newest().items))
+        told = next(each for each in client.events.read_newest().items if each.kind == "host.impersonated")
         assert (told.subject, told.detail["host"], told.detail["certificate"]) == (POP.domain, "host1", ["host2"])
     give_switches(plane, lab, "host1", "host2")
     put(plane, LESS)
@@ -122,9 +124,9 @@ def test_a_switch_that_says_it_is_another_host_gets_none_of_its_program(plane: C
 
 def test_a_switch_whose_certificate_is_revoked_is_cut_off_and_forwards_on(plane: ControlPlane, lab: Lab) -> None:
     with plane.client() as client:
-        for each in client.certificates(POP.domain):
+        for each in client.certificates.read_all(POP.domain):
             if each.usage == "switch":
-                client.revoke_certificate(each.serial)
+                client.certificates.revoke(each.serial)
     wait_until(lambda: not any(connected(lab).values()))
     packets_fare_as(lab, LESS)
     give_switches(plane, lab, "host2", "host1")
@@ -140,14 +142,16 @@ def test_a_firewall_whose_certificate_is_revoked_learns_nothing_more_and_filters
     with plane.client() as client:
         log = lab.layout.logs / f"{AGENT}.log"
         said = len(log.read_text())
-        client.revoke_certificate(serial)
+        client.certificates.revoke(serial)
         wait_until(lambda: "program.watch_failed" in log.read_text()[said:])  # its stream is cut, and it gets no other
-        generation = client.put_acl(SHOP, LIST).generation
-        wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["fw1"])
+        generation = client.acls.put(SHOP, LIST).generation
+        wait_until(
+            lambda: [each.host for each in client.domains.read_generation(POP.domain, generation).laggards] == ["fw1"]
+        )
         packets_fare_as(lab, LESS)  # what the firewall permits still is what it permitted
         lab.kill(AGENT)
         StateDir(lab.layout.run_dir / AGENT).forget_who_we_were()
         own(lab, AGENT).unlink()
-        plane.start_agent(POP.firewalls[0], client.invite_enforcer(POP.domain, name="fw1", kind="nftables"))
+        plane.start_agent(POP.firewalls[0], client.enrolment.invite(POP.domain, name="fw1", kind="nftables"))
         plane.wait_enforced(client, generation, PATIENCE_S)
     packets_fare_as(lab, LIST)

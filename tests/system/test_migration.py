@@ -91,7 +91,7 @@ def inside(lab: Lab, node: str, program: str) -> subprocess.Popen[str]:
 
 def hits(client: Client) -> int:
     """Packets that the permitting rule decided so far, on all hosts."""
-    return next(rule.packets for rule in client.hits("shop").rules if rule.rule == "web")
+    return next(rule.packets for rule in client.hits.read("shop").rules if rule.rule == "web")
 
 
 def test_under_traffic_nothing_is_decided_otherwise_and_counts_go_on(lab: Lab, client: Client) -> None:

@@ -36,7 +36,7 @@ def served(layout: Layout) -> Iterator[tuple[Lab, ControlPlane, Client]]:
 def until(holds: Callable[[Sequence[LoggedPacket]], bool], client: Client) -> Sequence[LoggedPacket]:
     """The shop's log once it is as wanted."""
     deadline = time.monotonic() + WITHIN_S
-    while not holds(found := client.packet_log("shop")):
+    while not holds(found := client.packet_log.read("shop")):
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
     return found
@@ -62,17 +62,17 @@ def test_a_tenant_sees_the_packet_that_its_rule_decided(served: tuple[Lab, Contr
 def test_a_draft_is_told_which_packets_on_the_wire_it_would_refuse(served: tuple[Lab, ControlPlane, Client]) -> None:
     """Before a commit: a packet that alice sent, by the rule that let it in and by its sender."""
     lab, _, client = served
-    before = len(client.packet_log("shop"))
+    before = len(client.packet_log.read("shop"))
     fire(lab, 41500)
     until(lambda seen: len(seen) > before, client)
     draft = replace(LOGGING, rules=tuple(rule for rule in LOGGING.rules if rule.id != "web"))
-    found = client.draft_traffic("shop", draft, hours=1)
+    found = client.acls.check_traffic("shop", draft, hours=1)
     assert (found.newly_permitted, found.newly_denied) == (0, found.packets)
     (change,) = found.changes
     assert (change.direction, change.rule_before, change.rule) == ("ingress", "web", None)
     sender = packet("alice", "web1", F4, TCP, 1, 80).source
     assert [(peer.peer, peer.packets) for peer in change.peers] == [(format_address(F4, sender), found.packets)]
-    assert client.draft_traffic("shop", LOGGING, hours=1).changes == ()
+    assert client.acls.check_traffic("shop", LOGGING, hours=1).changes == ()
 
 
 def test_what_was_seen_while_the_service_was_away_is_told_when_it_is_back(
@@ -88,10 +88,10 @@ def test_what_was_seen_while_the_service_was_away_is_told_when_it_is_back(
 
 def test_a_rule_that_logs_no_more_is_quiet(served: tuple[Lab, ControlPlane, Client]) -> None:
     lab, plane, client = served
-    before = len(client.packet_log("shop"))
-    plane.wait_enforced(client, client.put_acl(TenantId("shop"), SHOP).generation)
+    before = len(client.packet_log.read("shop"))
+    plane.wait_enforced(client, client.acls.put(TenantId("shop"), SHOP).generation)
     fire(lab, 43000)
-    plane.wait_enforced(client, client.put_acl(TenantId("shop"), LOGGING).generation)
+    plane.wait_enforced(client, client.acls.put(TenantId("shop"), LOGGING).generation)
     fire(lab, 44000)
     found = until(lambda seen: len(seen) > before, client)
     assert [each["source_port"] for each in found[before:]] == [44000]

@@ -328,7 +328,7 @@ def test_the_life_of_an_agent(layout: Layout, tmp_path: Path, signal_: signal.Si
             token = vnf.onboard()
             vnf.reboot()
             vnf.start_agent(token, "--queue-device", "c", "--queue-count", "2")
-            vnf.enforced(vnf.ask(lambda client: client.domain("pop1").generation))
+            vnf.enforced(vnf.ask(lambda client: client.domains.read("pop1").generation))
             assert wrong(vnf, WHOLE, packets) == []
             log_names_the_rules(vnf, packets)
             eventually(lambda: vnf.load().load is not None, vnf)

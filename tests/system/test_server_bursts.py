@@ -19,13 +19,13 @@ def test_a_burst_ends_in_the_right_state_in_fewer_programs_than_updates(layout: 
         assert len(found.burst_ms) == TENANTS * UPDATES
         assert len(found.generations) < TENANTS * UPDATES * 3 / 4
         with servers.client() as client:
-            client.set_pop("bench", {"window_ms": 60_000.0})
+            client.pops.configure("bench", {"window_ms": 60_000.0})
             for number in (1, 2, 3):  # the second and the third wait for the first to be held
-                generation = client.put_acl(name(0), Acl((pair(0, number),))).generation
+                generation = client.acls.put(name(0), Acl((pair(0, number),))).generation
         servers.kill("service")
         servers.start_service({})
         with servers.client() as client:
-            assert client.domain(DOMAIN).generation == generation
+            assert client.domains.read(DOMAIN).generation == generation
             servers.await_enforced(client, generation)
         others = {pair(tenant, number) for tenant in range(1, TENANTS) for number in range(UPDATES)}
         check(servers, {pair(0, 3), *others})

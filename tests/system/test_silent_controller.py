@@ -43,24 +43,24 @@ def test_a_killed_controller_is_told_and_its_neighbour_is_not(tmp_path: Path) ->
     with ExitStack() as stack:
         stack.callback(service.kill)
         client = stack.enter_context(Client(service.url, token))
-        client.create_domain("pop")
+        client.domains.create("pop")
         running = {
-            name: stack.enter_context(controller(tmp_path, name, service.url, client.invite_enforcer("pop")))
+            name: stack.enter_context(controller(tmp_path, name, service.url, client.enrolment.invite("pop")))
             for name in ("killed", "lives")
         }
-        until(lambda: {each.name for each in client.enforcers("pop") if each.last_seen} == set(running))
-        assert "silent" not in {each.kind for each in client.status().concerns}
+        until(lambda: {each.name for each in client.points.read_all("pop") if each.last_seen} == set(running))
+        assert "silent" not in {each.kind for each in client.read_status().concerns}
 
         running["killed"].send_signal(signal.SIGKILL)
-        until(lambda: [each for each in client.events().items if each.kind == "enforcer.down"])
-        down = next(each for each in client.events().items if each.kind == "enforcer.down")
+        until(lambda: [each for each in client.events.read().items if each.kind == "enforcer.down"])
+        down = next(each for each in client.events.read().items if each.kind == "enforcer.down")
         assert down.detail["name"] == "killed"
         silent = down.time - dt.datetime.fromisoformat(str(down.detail["last_seen"]))
         assert dt.timedelta(seconds=8) <= silent < dt.timedelta(seconds=LATE_S)
 
-        said = [each.text for each in client.status().concerns if each.kind == "silent"]
+        said = [each.text for each in client.read_status().concerns if each.kind == "silent"]
         assert any("killed" in text for text in said)
-        (seen,) = (each.last_seen for each in client.enforcers("pop") if each.name == "lives")
+        (seen,) = (each.last_seen for each in client.points.read_all("pop") if each.name == "lives")
         assert seen is not None
         assert running["lives"].poll() is None
         metrics = httpx.get(f"{service.url}/metrics", timeout=30).text

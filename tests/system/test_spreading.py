@@ -65,8 +65,8 @@ def until(condition: Callable[[], bool], what: str) -> float:
 
 def carry(client: Client, numbers: Sequence[int], *, stateful: bool = False) -> None:
     """Spread over some firewalls, and wait until the switch does."""
-    generation = client.set_spread("pop1", [carrier(number) for number in numbers], stateful=stateful)
-    until(lambda: client.spread("pop1").enforced >= generation, f"spread {generation} is not enforced")
+    generation = client.spread.configure("pop1", [carrier(number) for number in numbers], stateful=stateful)
+    until(lambda: client.spread.read("pop1").enforced >= generation, f"spread {generation} is not enforced")
 
 
 def inside(lab: Lab, node: str, *command: str) -> subprocess.Popen[str]:
@@ -180,8 +180,8 @@ def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, clien
         stack.callback(lambda: [each.kill() for each in talkers])
         assert [says(each, "before") for each in talkers] == ["before"] * len(talkers)
         drains = [carrier(0), carrier(1, state="draining")]
-        generation = client.set_spread("pop1", drains, stateful=True)
-        until(lambda: client.spread("pop1").enforced >= generation, "the draining is not enforced")
+        generation = client.spread.configure("pop1", drains, stateful=True)
+        until(lambda: client.spread.read("pop1").enforced >= generation, "the draining is not enforced")
         quiet = firewalls[1].count_forwarded()
         assert [says(each, "during") for each in talkers] == ["during"] * len(talkers)
         kept = firewalls[1].count_forwarded() - quiet
@@ -248,8 +248,8 @@ def test_no_connection_is_cut_while_firewalls_come_and_go(lab: Lab, client: Clie
             [carrier(0), carrier(1), carrier(2)],
             [carrier(0, state="draining"), carrier(1, state="draining"), carrier(2)],
         ):
-            generation = client.set_spread("pop1", members, stateful=True)
-            until(lambda wanted=generation: client.spread("pop1").enforced >= wanted, "a move is not enforced")
+            generation = client.spread.configure("pop1", members, stateful=True)
+            until(lambda wanted=generation: client.spread.read("pop1").enforced >= wanted, "a move is not enforced")
             time.sleep(1.0)  # connections go on beginning
         told, _ = many.communicate("end\n", timeout=PATIENCE_S)
         found = json.loads(told.splitlines()[-1])

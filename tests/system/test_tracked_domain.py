@@ -134,7 +134,7 @@ def test_a_live_domain_tracks_its_connections_and_a_change_cuts_what_it_forbids(
     with plane.client() as client:
 
         def choose(setting: ReturnTraffic) -> None:
-            plane.wait_enforced(client, client.set_return_traffic(POP.domain, setting).generation)
+            plane.wait_enforced(client, client.domains.set_return_traffic(POP.domain, setting).generation)
 
         assert arrives(lab, STRAY), "what looks like a reply comes in"
         assert not ends.asks(), "and an answer over UDP does not"
@@ -144,7 +144,7 @@ def test_a_live_domain_tracks_its_connections_and_a_change_cuts_what_it_forbids(
         database, web = ends.opens(DATABASE), ends.opens(WEB)
         assert all(talk.goes_on(ANSWERS_WITHIN_S) for talk in (database, web))
 
-        plane.wait_enforced(client, client.put_acl(SHOP, Acl(ALL.rules[1:])).generation)
+        plane.wait_enforced(client, client.acls.put(SHOP, Acl(ALL.rules[1:])).generation)
         time.sleep(CUT_WITHIN_S)
         assert not database.goes_on(CUT_WITHIN_S)
         assert ends.connect(DATABASE, CUT_WITHIN_S) is None

@@ -108,7 +108,7 @@ class _AclPage:
             return
         try:
             found = await self._view.read(
-                ("hits", wanted), lambda client: client.hits_of(tenant, wanted), fresh_s=_HITS_S - 0.5
+                ("hits", wanted), lambda client: client.hits.read_of_rules(tenant, wanted), fresh_s=_HITS_S - 0.5
             )
         except AclflowError:
             return

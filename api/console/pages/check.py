@@ -60,7 +60,7 @@ class _CheckPage:
         """Show the findings that count, and those that are waived."""
         view = self._view
         found = await view.standing("findings")
-        waivers = await view.session.reading.once(lambda: view.client.waivers(view.tenant))
+        waivers = await view.session.reading.once(lambda: view.client.waivers.read_all(view.tenant))
         with self._findings.fill():
             ui.label(f"Found: {severity_words(found.severities)}.").classes("font-bold").props("role=status")
             draw_findings(

@@ -54,7 +54,7 @@ class _Seen:
 
 async def build(view: View) -> None:
     """Draw the page."""
-    found = await view.read("domains", lambda client: list(client.domains()), fresh_s=2)
+    found = await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=2)
     ui.label("A domain is a set of hosts that hold the same rules, so that endpoints may move between them.").classes(
         "quiet"
     )
@@ -73,7 +73,7 @@ def _ask_for_domain(view: View) -> None:
         name = ui.input("Name", placeholder="pop1").props("outlined dense autofocus").classes("w-full")
 
         async def create() -> None:
-            await view.do(lambda client: client.create_domain(str(name.value or "").strip()))
+            await view.do(lambda client: client.domains.create(str(name.value or "").strip()))
             ui.navigate.reload()
 
         Way(box, "Create", create)
@@ -165,7 +165,7 @@ class _Domain:
             typed.props("outlined dense autocomplete=off autofocus")
 
             async def delete_domain() -> None:
-                await self._view.do(lambda client: client.delete_domain(name))
+                await self._view.do(lambda client: client.domains.delete(name))
                 ui.navigate.reload()
 
             button = Way(box, "Delete for good", delete_domain, colour="color=negative").button
@@ -176,13 +176,13 @@ class _Domain:
         name, domain = str(event.args), self._domain.id
         text = "Its switch keeps the last program; close it yourself, or bring the host in again later."
         if await is_sure(f"Remove the host {name}?", text, "Remove"):
-            await self._do_and_refresh(lambda client: client.remove_host(domain, name))
+            await self._do_and_refresh(lambda client: client.domains.remove_host(domain, name))
 
     async def _give_machine_back(self, name: str) -> None:
         domain = self._domain.id
         text = "Its switch is closed first, then the domain forgets it. Nothing passes unfiltered in between."
         if await is_sure(f"Give the machine {name} back?", text, "Give back"):
-            await self._do_and_refresh(lambda client: client.give_back(domain, name))
+            await self._do_and_refresh(lambda client: client.onboarding.give_back(domain, name))
 
     async def _do_and_refresh(self, work: functools.partial[object] | object) -> None:
         try:
@@ -194,7 +194,7 @@ class _Domain:
     async def _invite_enforcer(self) -> None:
         domain = self._domain.id
         try:
-            token = await self._view.do(lambda client: client.invite_enforcer(domain))
+            token = await self._view.do(lambda client: client.enrolment.invite(domain))
         except AclflowError as error:
             ui.notify(str(error), type="negative")
             return
@@ -209,9 +209,15 @@ class _Domain:
 
 def _read(client: Client, name: str) -> _Seen:
     """All that the page shows of a domain. Blocks."""
-    domain = client.domain(name)
-    state = client.generation(name, domain.generation)
-    return _Seen(domain, client.hosts(name), client.enforcers(name), state, tuple(client.onboardings(name)))
+    domain = client.domains.read(name)
+    state = client.domains.read_generation(name, domain.generation)
+    return _Seen(
+        domain,
+        client.domains.read_hosts(name),
+        client.points.read_all(name),
+        state,
+        tuple(client.onboarding.read_all(name)),
+    )
 
 
 def _make_host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, object]:
@@ -267,7 +273,7 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
         async def add_host() -> None:
             if kind.value == _SWITCH:
                 host = Host(_needed(name), _read_datapath_id(datapath), _needed(uplink))
-                await view.do(lambda client: client.add_host(domain, host))
+                await view.do(lambda client: client.domains.add_host(domain, host))
             else:
                 targets = [each.strip() for each in controllers.value.split(",") if each.strip()]
                 login = {"address": _needed(address), "user": _needed(user), "port": _read_port(port)}
@@ -275,7 +281,7 @@ def ask_for_host(view: View, domain: str, done: Callable[[], Awaitable[None]]) -
                     "name": _needed(name), "uplink": _needed(uplink), "machine": login, "controllers": targets,
                     "tls": any(each.startswith("ssl:") for each in targets),
                 }  # fmt: skip
-                await view.do(lambda client: client.onboard(domain, asked))
+                await view.do(lambda client: client.onboarding.begin(domain, asked))
             await done()
 
         Way(box, "Bring it in", add_host)

@@ -28,10 +28,10 @@ async def build(view: View) -> None:
     """Draw the draft that the address names, else all that are shared."""
     name = view.query.get("id", "")
     if name:
-        shared, acl = await view.session.reading.once(lambda: view.client.draft(view.tenant, name))
+        shared, acl = await view.session.reading.once(lambda: view.client.drafts.read(view.tenant, name))
         _DraftPage(await Desk.of(view), shared, acl).draw()
         return
-    found = await view.session.reading.once(lambda: [*view.client.drafts(view.tenant)])
+    found = await view.session.reading.once(lambda: [*view.client.drafts.read_all(view.tenant)])
     if not found:
         empty("No draft is shared. Share one from its review, and send the link.")
     for each in found:
@@ -60,7 +60,7 @@ class _DraftPage:
     async def _show_difference(self) -> None:
         client, tenant = self._view.client, self._view.tenant
         try:
-            found = await self._view.session.reading.once(lambda: client.check_acl(tenant, self._acl, ("difference",)))
+            found = await self._view.session.reading.once(lambda: client.acls.check(tenant, self._acl, ("difference",)))
         except AclflowError as error:
             with self._differs.fill():
                 ui.label(f"The service would refuse it now: {error}").classes("text-negative").props("role=alert")
@@ -75,7 +75,9 @@ class _DraftPage:
             return
         origin, client, tenant = f"the draft of {self._shared.by()}", self._view.client, self._view.tenant
         try:
-            began = await self._view.session.reading.once(lambda: client.acl(tenant, version=self._shared.base_version))
+            began = await self._view.session.reading.once(
+                lambda: client.acls.read(tenant, version=self._shared.base_version)
+            )
             rebased = await asyncio.to_thread(Draft(began).add_edit(ReplaceAll(self._acl, origin)).onto, mine.base)
         except AclflowError:
             rebased = ("the version that it was begun from is kept no more",)
@@ -91,7 +93,7 @@ class _DraftPage:
         ):
             return
         try:
-            await self._view.do(lambda client: client.delete_draft(self._view.tenant, self._shared.id))
+            await self._view.do(lambda client: client.drafts.delete(self._view.tenant, self._shared.id))
         except AclflowError as error:
             ui.notify(str(error), type="negative")
             return
@@ -111,7 +113,7 @@ def share(desk: Desk) -> None:
         async def share_with_others() -> None:
             said, how_long = (message.value or "").strip(), int(days.value)
             shared = await view.do(
-                lambda client: client.share_draft(
+                lambda client: client.drafts.share(
                     view.tenant, draft.acl, base=draft.base.version, message=said, days=how_long
                 )
             )

@@ -63,7 +63,7 @@ async def build(view: View) -> None:
     ui.label(
         "An edge switch sends popular permitted traffic straight to the WAN, the rest to its tenant's firewall server."
     ).classes("quiet")
-    pops = await view.read("pops", lambda client: [each["name"] for each in client.pops()], fresh_s=5)
+    pops = await view.read("pops", lambda client: [each["name"] for each in client.pops.read_all()], fresh_s=5)
     if not pops:
         with empty("No point of presence yet. Give a domain one, then its edge switch and its firewall servers:"):
             ui.label("aclflow pop add POP --domain DOMAIN --outside INTERFACE").classes("mono")
@@ -143,7 +143,7 @@ class _Pop:
 
 def _read(client: Client, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """A PoP and where its packets went. Blocks."""
-    return client.pop(name), client.pop_traffic(name)
+    return client.pops.read(name), client.pops.read_traffic(name)
 
 
 def _describe_dropped(traffic: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class _Events:
         most = self._most
         try:
             page = await self._view.read(
-                ("events", most), lambda client: client.newest_events(limit=most), fresh_s=_LIVE_S - 0.5
+                ("events", most), lambda client: client.events.read_newest(limit=most), fresh_s=_LIVE_S - 0.5
             )
         except AclflowError:
             return

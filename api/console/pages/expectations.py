@@ -34,7 +34,7 @@ class _ExpectationsPage:
         """The state that the person saw last: what others wrote since is not replaced unseen."""
 
     async def draw(self) -> None:
-        kept = await self._view.read("expectations", lambda client: client.expectations(self._view.tenant))
+        kept = await self._view.read("expectations", lambda client: client.expectations.read(self._view.tenant))
         self._etag = kept.etag
         writes = self._view.session.may_write
         ui.label(
@@ -75,7 +75,7 @@ class _ExpectationsPage:
         with self._outcome:
             working("Testing the draft" if acl else "Testing the list")
         try:
-            found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl, text))
+            found = await self._view.session.reading.once(lambda: self._view.client.acls.test(tenant, acl, text))
         except AclflowError as error:
             self._outcome.clear()
             self._show_error(error)
@@ -104,7 +104,7 @@ class _ExpectationsPage:
 
     async def _show_theirs(self) -> None:
         """Show what somebody else keeps since; the next press of *Keep* replaces that."""
-        kept = await self._view.read("expectations", lambda client: client.expectations(self._view.tenant))
+        kept = await self._view.read("expectations", lambda client: client.expectations.read(self._view.tenant))
         self._etag = kept.etag
         self._outcome.clear()
         with self._outcome, ui.column().classes("panel gap-1").props("role=alert"):
@@ -120,9 +120,9 @@ class _ExpectationsPage:
 
 def _keep_or_delete(client: Client, tenant: str, text: str, etag: str | None) -> KeptExpectations:
     if text.strip():
-        return client.keep_expectations(tenant, text, etag=etag)
-    client.delete_expectations(tenant, etag=etag)
-    return client.expectations(tenant)
+        return client.expectations.keep(tenant, text, etag=etag)
+    client.expectations.delete(tenant, etag=etag)
+    return client.expectations.read(tenant)
 
 
 def draw_outcomes(outcomes: Sequence[JudgedExpectation]) -> None:

@@ -79,7 +79,7 @@ async def build(view: View, clusters: Clusters) -> None:
     ui.label(
         "Firewall VNFs filter what the lists of their domain say; a fleet has as many as the traffic needs."
     ).classes("quiet")
-    domains = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    domains = await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=5)
     if not domains:
         with empty("There is no domain yet, so there are no firewalls. Make one with:"):
             ui.label("aclflow domain create NAME").classes("mono")
@@ -197,19 +197,19 @@ class _Firewalls:
 
 def _read(client: Client, domain: str) -> _Seen:
     """All that the page shows of a domain. Blocks."""
-    state = client.generation(domain, client.domain(domain).generation)
+    state = client.domains.read_generation(domain, client.domains.read(domain).generation)
     fleet: Fleet | None = None
     decisions: tuple[FleetDecision, ...] = ()
     samples: tuple[FleetSample, ...] = ()
     spread: SpreadSeen | None = None
     with suppress(NotFound):
-        fleet = client.fleet(domain)
-        decisions = tuple(islice(client.fleet_decisions(domain), _DECISIONS))
-        samples = client.fleet_samples(domain)
+        fleet = client.fleet.read(domain)
+        decisions = tuple(islice(client.fleet.read_decisions(domain), _DECISIONS))
+        samples = client.fleet.read_samples(domain)
     with suppress(NotFound):
-        spread = client.spread(domain)
+        spread = client.spread.read(domain)
     late = {each.host: each for each in state.laggards}
-    return _Seen(tuple(client.firewalls(domain)), late, fleet, decisions, samples, spread, {})
+    return _Seen(tuple(client.firewalls.read_all(domain)), late, fleet, decisions, samples, spread, {})
 
 
 def _rule(fleet: Fleet) -> str:

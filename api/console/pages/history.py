@@ -26,7 +26,7 @@ async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
     found = await view.read(
-        "versions", lambda client: list(islice(client.acl_versions(view.tenant), _SHOWN + 1)), fresh_s=2
+        "versions", lambda client: list(islice(client.acls.read_versions(view.tenant), _SHOWN + 1)), fresh_s=2
     )
     if len(found) < 2:
         empty("The list has not been changed yet. Every commit will be a version here, to compare and to go back to.")
@@ -93,7 +93,7 @@ class _History:
         try:
             changes: Sequence[Json] | None = (
                 await self._view.session.reading.once(
-                    lambda: self._view.client.acl_difference(self._view.tenant, before, after)
+                    lambda: self._view.client.acls.compare_versions(self._view.tenant, before, after)
                 )
             )["changes"]
         except TooLarge:
@@ -111,7 +111,7 @@ class _History:
         """Put an older version into the draft, to be reviewed and committed as any change."""
         try:
             seen = await self._view.session.reading.once(
-                lambda: self._view.client.acl(self._view.tenant, version=version)
+                lambda: self._view.client.acls.read(self._view.tenant, version=version)
             )
         except AclflowError as error:
             ui.notify(str(error), type="negative")

@@ -113,9 +113,11 @@ class _Hits:
         sort, limit = _SORTS[asked.get("sortBy") or "packets"], min(asked["page"] * asked["rowsPerPage"], _MOST)
         fresh_s = _LIVE_S - 0.5
         found = await view.read(
-            ("first", sort, limit), lambda client: client.first_hits(view.tenant, sort, limit), fresh_s=fresh_s
+            ("first", sort, limit), lambda client: client.hits.read_first(view.tenant, sort, limit), fresh_s=fresh_s
         )
-        summary = await view.read("short summary", lambda client: client.hit_summary(view.tenant, top=0), fresh_s=10)
+        summary = await view.read(
+            "short summary", lambda client: client.hits.read_summary(view.tenant, top=0), fresh_s=10
+        )
         self._said.text = f"{words.of(summary.unused, 'rule')} of {words.count(summary.rules)} decided nothing so far"
         self._said.text += await self._counted_since()
         if summary.rules > _MOST:
@@ -134,7 +136,9 @@ class _Hits:
         """Say from when the counts are."""
         view = self._view
         found = await view.read(
-            "counted since", lambda client: client.unused_rules(view.tenant, idle_s=_LONGEST_S), fresh_s=_SINCE_FRESH_S
+            "counted since",
+            lambda client: client.hits.read_unused_rules(view.tenant, idle_s=_LONGEST_S),
+            fresh_s=_SINCE_FRESH_S,
         )
         if found.watched_since is None:
             return "; no host is counted yet"
@@ -143,7 +147,7 @@ class _Hits:
     async def _show_unused(self, idle_s: int) -> None:
         view, asked = self._view, self._table.pagination
         found = await view.read(
-            ("unused", idle_s), lambda client: client.unused_rules(view.tenant, idle_s=idle_s), fresh_s=30
+            ("unused", idle_s), lambda client: client.hits.read_unused_rules(view.tenant, idle_s=idle_s), fresh_s=30
         )
         self._said.text = _describe_unused(found)
         first = (asked["page"] - 1) * asked["rowsPerPage"]

@@ -113,9 +113,9 @@ class _ReviewPage:
 
     async def _compare_rules(self) -> None:
         draft = self._desk.draft
-        tenants = await self._view.read("every tenant", lambda client: list(client.tenants()), fresh_s=2)
+        tenants = await self._view.read("every tenant", lambda client: list(client.tenants.read_all()), fresh_s=2)
         number = sum(each.domain == self._desk.domain for each in tenants)
-        domains = await self._view.read("domains", lambda client: list(client.domains()), fresh_s=2)
+        domains = await self._view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=2)
         returns = next(ReturnTraffic(each.return_traffic) for each in domains if each.id == self._desk.domain)
         found = await asyncio.to_thread(compare_operator_rules, draft.base.acl, draft.acl, returns)
         self._says.clear()
@@ -131,7 +131,7 @@ class _ReviewPage:
         draft, domain = self._desk.draft, self._desk.domain
         try:
             written = await self._view.do(
-                lambda client: client.set_operator_rules(domain, draft.acl.rules, etag=draft.base.etag)
+                lambda client: client.domains.set_operator_rules(domain, draft.acl.rules, etag=draft.base.etag)
             )
         except Stale:
             await go_on_from_newest(self._desk)

@@ -31,7 +31,7 @@ _STEP, _STEPS = dt.timedelta(seconds=5), 120
 
 async def build(view: View) -> None:
     """Draw the page."""
-    tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
+    tenant = await view.read("tenant", lambda client: client.tenants.read(view.tenant), fresh_s=10)
     prefixes = words.list_names([str(prefix) for prefix in tenant.prefixes], 6)
     ui.label(f"Owns {prefixes or 'no prefix yet'}").classes("quiet")
     page = _Overview(view)
@@ -54,7 +54,7 @@ async def _others(view: View) -> list[Tenant]:
     """
     if not view.session.is_admin:
         return []
-    found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=10)
+    found = await view.read("every tenant", lambda client: list(client.tenants.read_all()), fresh_s=10)
     return [each for each in found if each.id != view.tenant]
 
 
@@ -100,9 +100,9 @@ class _Overview:
             seen, plot = await self._view.read(
                 ("summary", str(zone)), lambda client: _seen(client, tenant, zone), fresh_s=fresh_s
             )
-            quota = await self._view.read("quota", lambda client: client.quota(tenant), fresh_s=10)
+            quota = await self._view.read("quota", lambda client: client.tenants.read_quota(tenant), fresh_s=10)
             events = await self._view.read(
-                "events", lambda client: client.newest_events(limit=_EVENTS, tenant=tenant).items, fresh_s=fresh_s
+                "events", lambda client: client.events.read_newest(limit=_EVENTS, tenant=tenant).items, fresh_s=fresh_s
             )
         except AclflowError:
             return
@@ -157,7 +157,7 @@ class _Overview:
 def _seen(client: Client, tenant: str, zone: dt.tzinfo) -> tuple[HitSummary, str]:
     """Read the list's counts, and draw the last minutes. Blocks."""
     now = dt.datetime.now(dt.UTC)
-    found = client.hit_summary(tenant, since=now - _STEP * (_STEPS + 1))
+    found = client.hits.read_summary(tenant, since=now - _STEP * (_STEPS + 1))
     rates = rates_of(found.history, now, _STEP, _STEPS)
     lanes = [
         Series("permitted", rates.permitted, "packets/s", kind="good"),

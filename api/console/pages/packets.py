@@ -107,7 +107,7 @@ class _Packets:
 
         def read_packets(client: Client) -> list[LoggedPacket]:
             limit = _SHOWN if after is None else _MOST_AT_ONCE
-            return [*client.packet_log(self._view.tenant, rule=rule, action=action, after=after, limit=limit)]
+            return [*client.packet_log.read(self._view.tenant, rule=rule, action=action, after=after, limit=limit)]
 
         try:
             found = await self._view.read(("packets", rule, action, after), read_packets, fresh_s=_LIVE_S - 0.5)

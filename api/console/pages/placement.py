@@ -48,7 +48,7 @@ async def build(view: View) -> None:
     ui.label(
         "A popular rule is decided ahead of its list, with what must stay above it; what is permitted never changes."
     ).classes("quiet")
-    domains = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    domains = await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=5)
     if not domains:
         empty("There is no domain yet, so there are no rules to lift.")
     for domain in domains:
@@ -83,10 +83,10 @@ class _Placement:
         """Show what is lifted now."""
         try:
             seen = await self._view.read(
-                ("placement", self._domain), lambda client: client.placement(self._domain), fresh_s=_LIVE_S - 0.5
+                ("placement", self._domain), lambda client: client.placement.read(self._domain), fresh_s=_LIVE_S - 0.5
             )
             happened = await self._view.read(
-                "newest events", lambda client: client.newest_events(limit=_EVENTS).items, fresh_s=_LIVE_S - 0.5
+                "newest events", lambda client: client.events.read_newest(limit=_EVENTS).items, fresh_s=_LIVE_S - 0.5
             )
         except AclflowError:
             return
@@ -173,9 +173,9 @@ class _Placement:
         domain = self._domain
         try:
             if wish is None:
-                await self._view.do(lambda client: client.leave_to_chooser(domain, rule.tenant, rule.rule))
+                await self._view.do(lambda client: client.placement.leave_to_chooser(domain, rule.tenant, rule.rule))
             else:
-                await self._view.do(lambda client: client.wish(domain, rule.tenant, rule.rule, wish))
+                await self._view.do(lambda client: client.placement.set_wish(domain, rule.tenant, rule.rule, wish))
         except AclflowError as error:
             ui.notify(str(error), type="negative")
         await self.refresh()
@@ -183,7 +183,9 @@ class _Placement:
     async def _try(self) -> None:
         """Show what a round would decide now."""
         try:
-            fates = await self._view.session.reading.once(lambda: self._view.client.try_placement(self._domain))
+            fates = await self._view.session.reading.once(
+                lambda: self._view.client.placement.try_settings(self._domain)
+            )
         except AclflowError as error:
             ui.notify(str(error), type="negative")
             return
@@ -216,7 +218,7 @@ class _Placement:
 
             async def keep_settings() -> None:
                 wanted = _read(fields) | {"algorithm": algorithm.value, "as_printed": printed.value}
-                await self._view.do(lambda client: client.set_placement(self._domain, wanted, etag=etag))
+                await self._view.do(lambda client: client.placement.configure(self._domain, wanted, etag=etag))
                 await self.refresh()
 
             Way(box, "Apply", keep_settings)

@@ -38,7 +38,7 @@ _NOTHING = "Nothing waits for approval, and nothing was decided yet."
 
 async def build(view: View) -> None:
     """Draw the page of a tenant's list."""
-    tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
+    tenant = await view.read("tenant", lambda client: client.tenants.read(view.tenant), fresh_s=10)
     ui.label(
         "Where the operator has marked the list, each change of it waits here until a person other than its author "
         "approves it."
@@ -53,7 +53,9 @@ async def build_domain(view: View) -> None:
     domain = await pick_domain(view, "domain-proposals")
     if domain is None:
         return
-    approvals = await view.read(("approvals", domain), lambda client: client.approvals(domain), fresh_s=1)
+    approvals = await view.read(
+        ("approvals", domain), lambda client: client.proposals.read_approvals(domain), fresh_s=1
+    )
     _draw_marks(approvals)
     if not approvals.operator_rules and not approvals.tenants:
         with ui.row().classes("items-baseline gap-2 quiet small"):
@@ -88,7 +90,10 @@ async def _draw_elsewhere(view: View, domain: str, tenants: Sequence[str], place
 
 def _count_open(client: Client, tenants: Sequence[str]) -> dict[str, int]:
     """Count what waits of each list, without those of which nothing does. Blocks."""
-    found = {each: sum(one.state == "open" for one in client.proposals(ProposedAbout(tenant=each))) for each in tenants}
+    found = {
+        each: sum(one.state == "open" for one in client.proposals.read_all(ProposedAbout(tenant=each)))
+        for each in tenants
+    }
     return {tenant: number for tenant, number in found.items() if number}
 
 
@@ -109,7 +114,9 @@ class _Page:
 
     async def _read_proposals(self) -> Sequence[Proposal]:
         key = ("proposals", self._about)
-        return await self._view.read(key, lambda client: list(client.proposals(self._about)), fresh_s=_FOLLOW_S - 0.5)
+        return await self._view.read(
+            key, lambda client: list(client.proposals.read_all(self._about)), fresh_s=_FOLLOW_S - 0.5
+        )
 
     async def _follow_changes(self) -> None:
         try:
@@ -214,7 +221,7 @@ class _Waiting:
         about, name = self._about, self._proposal.id
         try:
             changes = await self._view.read(
-                ("proposed changes", name), lambda client: client.proposed_changes(about, name), fresh_s=2
+                ("proposed changes", name), lambda client: client.proposals.read_changes(about, name), fresh_s=2
             )
         except AclflowError as error:
             with self._changes.fill():
@@ -228,7 +235,7 @@ class _Waiting:
         what = f"{_KINDS[seen.kind]} becomes" if seen.kind == "list" else f"{_KINDS[seen.kind]} become"
         if not await is_sure("Approve it?", f"{what} what {seen.person} proposed, at once.", "Approve it"):
             return
-        written = await self._view.do(lambda client: client.approve_proposal(about, seen.id))
+        written = await self._view.do(lambda client: client.proposals.approve(about, seen.id))
         path = approvals_path(seen.domain, seen.tenant)
         if seen.kind == "approvals":
             ui.navigate.to(path)
@@ -242,7 +249,7 @@ class _Waiting:
 
             async def reject_proposal() -> None:
                 said = str(reason.value or "").strip()
-                await self._view.do(lambda client: client.reject_proposal(self._about, self._proposal.id, reason=said))
+                await self._view.do(lambda client: client.proposals.reject(self._about, self._proposal.id, reason=said))
                 ui.navigate.reload()
 
             Way(box, "Reject", reject_proposal, colour="color=negative")
@@ -250,7 +257,7 @@ class _Waiting:
     async def _withdraw(self) -> None:
         if not await is_sure("Withdraw it?", "Nothing of it happens.", "Withdraw it"):
             return
-        await self._view.do(lambda client: client.withdraw_proposal(self._about, self._proposal.id))
+        await self._view.do(lambda client: client.proposals.withdraw(self._about, self._proposal.id))
         ui.navigate.reload()
 
 

@@ -124,7 +124,7 @@ class _ReviewPage:
         if behind is not None:
             await asyncio.wait([behind])
         client, tenant, document = self._view.client, self._view.tenant, await text
-        return await self._view.session.reading.once(lambda: client.check_acl(tenant, document, (part,)))
+        return await self._view.session.reading.once(lambda: client.acls.check(tenant, document, (part,)))
 
     async def _look(self) -> None:
         """Show each part as soon as it is known."""
@@ -162,7 +162,7 @@ class _ReviewPage:
         tenant, acl = self._view.tenant, self._desk.draft.acl
         await asyncio.wait([self._difference])
         try:
-            traffic = await self._view.session.reading.once(lambda: self._view.client.draft_traffic(tenant, acl))
+            traffic = await self._view.session.reading.once(lambda: self._view.client.acls.check_traffic(tenant, acl))
         except AclflowError as error:  # a commit does not depend on it
             with self._recorded.fill():
                 ui.label(f"Recorded packets cannot be asked: {error}").classes("quiet")
@@ -176,7 +176,7 @@ class _ReviewPage:
     async def _show_expectations(self) -> None:
         tenant, acl = self._view.tenant, self._desk.draft.acl
         await asyncio.wait([self._difference])
-        found = await self._view.session.reading.once(lambda: self._view.client.test_acl(tenant, acl))
+        found = await self._view.session.reading.once(lambda: self._view.client.acls.test(tenant, acl))
         if not found.expectations:
             self._expected.drop()
             return
@@ -187,14 +187,14 @@ class _ReviewPage:
 
     async def _headline(self, changes: Sequence[Json] | None) -> tuple[Sentence, ...]:
         """Say the change in sentences, with the counts of rules that lose packets."""
-        tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=10)
+        tenant = await self._view.read("tenant", lambda client: client.tenants.read(self._view.tenant), fresh_s=10)
         packets: dict[str, int] = {}
         rules = counts_wanted(changes)
         if 0 < len(rules) <= _COUNTED:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=24)
             with suppress(AclflowError):
                 packets = await self._view.session.reading.once(
-                    lambda: self._view.client.packets_since(self._view.tenant, rules, since)
+                    lambda: self._view.client.hits.read_packets_since(self._view.tenant, rules, since)
                 )
         kept = {rule.id for rule in self._desk.draft.acl.rules}
         return headline(changes, own=tuple(map(Prefix.parse, tenant.prefixes)), kept=kept, packets=packets)
@@ -226,7 +226,7 @@ class _ReviewPage:
         confirm_s = int(self._lasts.value) or None
         try:
             written = await self._view.do(
-                lambda client: client.put_acl(
+                lambda client: client.acls.put(
                     tenant, draft.acl, etag=draft.base.etag, comment=comment, despite=despite, confirm_s=confirm_s
                 )
             )
@@ -246,7 +246,7 @@ class _ReviewPage:
             self._commit.set_enabled(True)
             return
         self._desk.forget()
-        seen = await self._view.read("tenant", lambda client: client.tenant(tenant), fresh_s=60)
+        seen = await self._view.read("tenant", lambda client: client.tenants.read(tenant), fresh_s=60)
         note = f"Keep it {_LASTS[confirm_s]}: each page of the list asks." if confirm_s and written.changed else ""
         await Enforcing(self._view, seen.domain, written, self._desk.list_path, note).follow()
 

@@ -74,7 +74,7 @@ class _Home:
     async def refresh(self) -> None:
         """Show how it is now."""
         try:
-            found: Status = await self._view.read("status", Client.status, fresh_s=_LIVE_S - 0.5)
+            found: Status = await self._view.read("status", Client.read_status, fresh_s=_LIVE_S - 0.5)
         except AclflowError:
             if self._shown is None:
                 raise
@@ -126,7 +126,7 @@ def _page(concern: Concern) -> str:
 
 async def _draw_tiers(view: View) -> None:
     """Draw where the packets of a tenant, which is picked, are decided."""
-    tenants = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=10)
+    tenants = await view.read("every tenant", lambda client: list(client.tenants.read_all()), fresh_s=10)
     if not tenants:
         return
     heading("Where a tenant's packets are decided")
@@ -171,13 +171,13 @@ class _Tiers:
 
 def _tier_rows(client: Client, tenant: str, domain: str) -> list[dict[str, object]]:
     """A row for each tier of a tenant's domain. Blocks."""
-    ahead = client.first_hits(tenant, "packets", 1).ingress_default.ahead
-    lifted = sum(each.tenant == tenant and each.lifted is not None for each in client.placement(domain).rules)
+    ahead = client.hits.read_first(tenant, "packets", 1).ingress_default.ahead
+    lifted = sum(each.tenant == tenant and each.lifted is not None for each in client.placement.read(domain).rules)
     rows: list[dict[str, object]] = []
     for tier, (name, above, page) in _TIERS.items():
         if tier != "host" and tier not in ahead:
             continue
-        found = client.hit_summary(tenant, top=0, tier=tier)
+        found = client.hits.read_summary(tenant, top=0, tier=tier)
         by = above
         if tier == "host":
             by = f"{words.of(found.rules, 'rule')}, {words.count(lifted)} of them lifted ahead of the list"

@@ -25,7 +25,7 @@ _LONGEST_NUMBER = 15
 
 async def build(view: View) -> None:
     """Draw the page."""
-    found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=1)
+    found = await view.read("every tenant", lambda client: list(client.tenants.read_all()), fresh_s=1)
     ui.label("A tenant is what its own people call their project: who owns prefixes, and one access list.").classes(
         "quiet"
     )
@@ -64,7 +64,7 @@ def _draw_tenant(view: View, tenant: Tenant) -> None:
 async def _edit(view: View, tenant: Tenant) -> None:
     """Ask how a tenant is to be, beginning with how it is now."""
     try:
-        seen = await view.session.reading.once(lambda: view.client.tenant(tenant.id))
+        seen = await view.session.reading.once(lambda: view.client.tenants.read(tenant.id))
     except AclflowError as error:
         ui.notify(str(error), type="negative")
         return
@@ -104,22 +104,22 @@ def _changes(client: Client, seen: SeenTenant, name: str, owned: list[Prefix], q
     Raises what the client raises.
     """
     if list(map(str, owned)) != list(seen.prefixes):
-        version = client.set_prefixes(seen.id, owned, etag=f'"{seen.version}"').version
+        version = client.tenants.set_prefixes(seen.id, owned, etag=f'"{seen.version}"').version
         seen = replace(seen, version=version, prefixes=tuple(map(str, owned)))
         yield seen
     if (quota.rules, quota.flows) != (seen.quota.rules, seen.quota.flows):
-        version = client.set_quota(seen.id, quota, etag=f'"{seen.version}"').version
+        version = client.tenants.set_quota(seen.id, quota, etag=f'"{seen.version}"').version
         seen = replace(seen, version=version, quota=quota)
         yield seen
     if name != seen.name:
-        version = client.rename_tenant(seen.id, name, etag=f'"{seen.version}"').version
+        version = client.tenants.rename(seen.id, name, etag=f'"{seen.version}"').version
         yield replace(seen, version=version, name=name)
 
 
 async def _delete(view: View, tenant: Tenant) -> None:
     """Ask for the tenant's id before it goes with all that it has."""
     try:
-        seen = await view.session.reading.once(lambda: view.client.tenant(tenant.id))
+        seen = await view.session.reading.once(lambda: view.client.tenants.read(tenant.id))
     except AclflowError as error:
         ui.notify(str(error), type="negative")
         return
@@ -133,7 +133,7 @@ async def _delete(view: View, tenant: Tenant) -> None:
         typed.props("outlined dense autocomplete=off autofocus")
 
         async def delete_tenant() -> None:
-            await view.do(lambda client: client.delete_tenant(seen.id, etag=f'"{seen.version}"'))
+            await view.do(lambda client: client.tenants.delete(seen.id, etag=f'"{seen.version}"'))
             view.session.forget_tenant(seen.id)
             ui.navigate.reload()
 
@@ -180,7 +180,9 @@ def _describe_use(number: int | None) -> str:
 
 async def _create(view: View) -> None:
     """Ask for a new tenant and make it."""
-    domains = [domain.id for domain in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
+    domains = [
+        domain.id for domain in await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=2)
+    ]
     with dialog("New tenant", 520) as box:
         if not domains:
             ui.link("There is no domain yet: make one first.", path_of("domains"))
@@ -196,7 +198,7 @@ async def _create(view: View) -> None:
         async def create_tenant() -> None:
             owned = _prefixes(prefixes.value)
             await view.do(
-                lambda client: client.create_tenant(
+                lambda client: client.tenants.create(
                     name.value.strip(), domain=domain.value, name=title.value, prefixes=owned
                 )
             )

@@ -22,7 +22,7 @@ _DAYS = {0: "never", 1: "in a day", 7: "in a week", 30: "in 30 days", 365: "in a
 
 async def build(view: View) -> None:
     """Draw the page."""
-    found = await view.read("tokens", lambda client: client.tokens(), fresh_s=1)
+    found = await view.read("tokens", lambda client: client.tokens.read_all(), fresh_s=1)
     ui.button("New token", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
     for token in reversed(found):
         _draw_token(view, token)
@@ -50,7 +50,7 @@ async def _revoke_token(view: View, token: Token) -> None:
     if not await is_sure(f"Revoke token {token.id}?", "Every program that uses it is shut out at once.", "Revoke"):
         return
     try:
-        await view.do(lambda client: client.revoke_token(token.id))
+        await view.do(lambda client: client.tokens.revoke(token.id))
     except AclflowError as error:
         ui.notify(str(error), type="negative")
         return
@@ -60,7 +60,8 @@ async def _revoke_token(view: View, token: Token) -> None:
 async def _create(view: View) -> None:
     """Ask what the token is for, make it, and show it once."""
     tenants = {
-        each.id: each.name or each.id for each in await view.read("every tenant", lambda client: list(client.tenants()))
+        each.id: each.name or each.id
+        for each in await view.read("every tenant", lambda client: list(client.tenants.read_all()))
     }
     with dialog("New token", 520) as box:
         box.props("persistent")
@@ -78,7 +79,7 @@ async def _create(view: View) -> None:
             expires = dt.datetime.now(dt.UTC) + dt.timedelta(days=days.value) if days.value else None
             of_tenant = None if role.value == "admin" else tenant.value
             _, secret = await view.do(
-                lambda client: client.create_token(
+                lambda client: client.tokens.create(
                     role.value, tenant=of_tenant, description=about.value, expires=expires
                 )
             )

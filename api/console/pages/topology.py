@@ -28,7 +28,7 @@ _SERVERS = {"serving": "good", "draining": "warn", "lost": "bad"}
 
 async def build(view: View) -> None:
     """Draw the page."""
-    found = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    found = await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=5)
     ui.label("The way of a packet from outside, and what enforces the lists on it.").classes("quiet")
     if not found:
         with empty("Nothing to draw yet: there is no domain."):
@@ -57,12 +57,12 @@ async def build(view: View) -> None:
 
 def _picture(client: Client, domain: Domain) -> str:
     """Read a domain and draw it. Blocks."""
-    state = client.generation(domain.id, client.domain(domain.id).generation)
-    every = [client.pop(each["name"]) for each in client.pops()]
+    state = client.domains.read_generation(domain.id, client.domains.read(domain.id).generation)
+    every = [client.pops.read(each["name"]) for each in client.pops.read_all()]
     pops = [each for each in every if each["domain"] == domain.id]
     servers = {each["name"]: each for pop in pops for each in pop["servers"]}
     edges = [_make_host_node(each["name"], state) for pop in pops for each in pop["edges"]]
-    firewalls = [_firewall(each, state, servers.get(each.name)) for each in client.firewalls(domain.id)]
+    firewalls = [_firewall(each, state, servers.get(each.name)) for each in client.firewalls.read_all(domain.id)]
     known = {each.name for each in firewalls}
     firewalls += [
         Node(name, each["state"], _SERVERS[each["state"]]) for name, each in servers.items() if name not in known
@@ -71,13 +71,13 @@ def _picture(client: Client, domain: Domain) -> str:
         Column("Outside", (Node("WAN", "every packet from outside"),)),
         Column("Edge switches", _cut(edges)),
         Column("Firewalls", _cut(firewalls)),
-        Column("Hosts", _cut([_make_host_node(host.name, state) for host in client.hosts(domain.id)])),
+        Column("Hosts", _cut([_make_host_node(host.name, state) for host in client.domains.read_hosts(domain.id)])),
         Column("Tenants", _cut(_make_tenant_nodes(client, domain.id))),
     )
     now = dt.datetime.now(dt.UTC)
     enforcers = {
         each.name: f"{each.kind}, {words.ago(each.last_seen, now) if each.last_seen else 'never heard'}"
-        for each in client.enforcers(domain.id)
+        for each in client.points.read_all(domain.id)
     }
     return domain_picture(domain.id, columns, enforcers)
 
@@ -96,13 +96,13 @@ def _cut(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _make_tenant_nodes(client: Client, domain: str) -> list[Node]:
-    places = Counter(str(endpoint.tenant) for endpoint in client.endpoints(domain))
+    places = Counter(str(endpoint.tenant) for endpoint in client.domains.read_endpoints(domain))
     return [
         Node(
             tenant.name or tenant.id,
             f"{words.of(places[tenant.id], 'endpoint')} · {words.of(len(tenant.prefixes), 'prefix', 'prefixes')}",
         )
-        for tenant in client.tenants()
+        for tenant in client.tenants.read_all()
         if tenant.domain == domain
     ]
 

@@ -130,7 +130,7 @@ class _TracePage:
             packet = await self._packet()
             draft = self._desk.draft.acl if self._desk.draft.edits and self._in_draft.value else None
             found = await self._view.session.reading.once(
-                lambda: self._view.client.trace(self._view.tenant, packet, draft)
+                lambda: self._view.client.acls.trace(self._view.tenant, packet, draft)
             )
         except AclflowError as error:
             with self._outcome:

@@ -70,11 +70,11 @@ class Desk:
 
     async def newest(self) -> AclSeen:
         """The list as it is now. Raises what the client raises."""
-        return await self.view.session.reading.once(lambda: self.view.client.acl(self.view.tenant))
+        return await self.view.session.reading.once(lambda: self.view.client.acls.read(self.view.tenant))
 
     async def owned_prefixes(self) -> tuple[Prefix, ...]:
         """Return the prefixes that a rule's own side may name."""
-        tenant = await self.view.read("tenant", lambda client: client.tenant(self.view.tenant), fresh_s=10)
+        tenant = await self.view.read("tenant", lambda client: client.tenants.read(self.view.tenant), fresh_s=10)
         return tuple(map(Prefix.parse, tenant.prefixes))
 
     def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:
@@ -90,7 +90,7 @@ class Desk:
         They are read anew, for they go into drafts and files.
         """
         tenant = self.view.tenant
-        known = await self.view.session.reading.once(lambda: [*self.view.client.own_endpoints(tenant)])
+        known = await self.view.session.reading.once(lambda: [*self.view.client.tenants.read_own_endpoints(tenant)])
         return {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in known}
 
     def naming(self, rule: Rule, endpoints: Mapping[str, tuple[Prefix, ...]]) -> Draft:
@@ -199,12 +199,12 @@ class OperatorDesk(Desk):
 
 
 def _read_operator_rules(client: Client, domain: str) -> AclSeen:
-    seen = client.seen_operator_rules(domain)
+    seen = client.domains.read_operator_rules_with_etag(domain)
     return AclSeen(Acl(seen.rules), seen.etag)
 
 
 def _newest(client: Client, tenant: str, known: AclSeen | None) -> AclSeen:
     """Read the current list; the known one, if that is still it."""
     if known is not None:
-        return client.acl_since(tenant, known.etag) or known
-    return client.acl(tenant)
+        return client.acls.read_since(tenant, known.etag) or known
+    return client.acls.read(tenant)

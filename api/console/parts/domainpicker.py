@@ -14,7 +14,7 @@ async def pick_domain(view: View, place: str) -> str | None:
 
     None: there is no domain yet, and the page says so.
     """
-    names = [each.id for each in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
+    names = [each.id for each in await view.read("domains", lambda client: list(client.domains.read_all()), fresh_s=2)]
     if not names:
         with empty("No domain yet: there is nothing to show before there is one."):
             ui.link("Make a domain", path_of("domains"))

@@ -23,10 +23,10 @@ _LATER_S = 2.0
 
 def _points(client: Client, domain: str) -> tuple[str, ...]:
     """Name all that enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
-    pops = [client.pop(each["name"]) for each in client.pops()]
+    pops = [client.pops.read(each["name"]) for each in client.pops.read_all()]
     edges = [edge["name"] for pop in pops if pop["domain"] == domain for edge in pop["edges"]]
-    firewalls = [each.name for each in client.firewalls(domain)]
-    hosts = [each.name for each in client.hosts(domain)]
+    firewalls = [each.name for each in client.firewalls.read_all(domain)]
+    hosts = [each.name for each in client.domains.read_hosts(domain)]
     return tuple(dict.fromkeys((*edges, *firewalls, *hosts)))
 
 
@@ -91,7 +91,7 @@ class Enforcing:
         generation, waited_s = self._written.generation, time.monotonic() - self._begun
         try:
             state = await self._view.session.reading.once(
-                lambda: self._view.client.generation(self._domain, generation)
+                lambda: self._view.client.domains.read_generation(self._domain, generation)
             )
         except AclflowError as error:
             self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."

@@ -140,7 +140,7 @@ def ask_to_waive(view: View, finding: Finding, after: After) -> None:
             if until is None:
                 raise BadInput("it is empty: a waiver ends, so that somebody looks again", place="Until")
             made = await view.do(
-                lambda client: client.add_waiver(
+                lambda client: client.waivers.add(
                     view.tenant, finding.kind, _subject(finding), group=finding.group, reason=why, ends=until
                 )
             )
@@ -172,7 +172,7 @@ def draw_waivers(view: View, waivers: Sequence[Waiver], after: After) -> None:
 
 async def _ask_to_delete(view: View, waiver: Waiver, after: After) -> None:
     try:
-        await view.do(lambda client: client.remove_waiver(view.tenant, waiver.id))
+        await view.do(lambda client: client.waivers.remove(view.tenant, waiver.id))
     except AclflowError as error:
         ui.notify(str(error), type="negative")
     await after()

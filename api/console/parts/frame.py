@@ -102,7 +102,9 @@ def _draw_menu(session: Session, here: Place) -> None:
 
 async def _draw_project_picker(session: Session, here: Place, tenant: str) -> None:
     try:
-        tenants = await session.reading.get("tenants", lambda: list(session.client.tenants()), fresh_s=_TENANTS_FRESH_S)
+        tenants = await session.reading.get(
+            "tenants", lambda: list(session.client.tenants.read_all()), fresh_s=_TENANTS_FRESH_S
+        )
     except AclflowError:
         return
     if session.project is None and tenants:
@@ -162,7 +164,7 @@ def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
             ui.navigate.to("/login")
             return
         try:
-            await session.reading.get("who", session.client.own_token, fresh_s=_LOOK_S - 0.5)
+            await session.reading.get("who", session.client.tokens.read_own, fresh_s=_LOOK_S - 0.5)
         except Unauthenticated:  # the token was revoked, or has ended
             session.is_ended = True
             ui.navigate.to("/login")

@@ -51,7 +51,9 @@ class _ListState:
         """Show it as it is."""
         tenant = self._view.tenant
         try:
-            seen = await self._view.read("seen tenant", lambda client: client.tenant(tenant), fresh_s=_LIVE_S - 0.5)
+            seen = await self._view.read(
+                "seen tenant", lambda client: client.tenants.read(tenant), fresh_s=_LIVE_S - 0.5
+            )
         except AclflowError:
             return
         self._show_force(seen.in_force)
@@ -120,13 +122,13 @@ class _Waiting:
             self._left.text = words.countdown(left) if left > 0 else "now"
 
     async def _confirm_change(self) -> None:
-        await self._settle(lambda client: client.confirm_acl(self._view.tenant))
+        await self._settle(lambda client: client.acls.confirm(self._view.tenant))
 
     async def _revert_change(self) -> None:
         assert self._shown is not None  # the button stands beside a change that waits
         text = f"Version {self._shown.back_to} is in force again at once, for everybody."
         if await is_sure(f"Take version {self._shown.version} back?", text, "Take it back"):
-            await self._settle(lambda client: client.revert_acl(self._view.tenant))
+            await self._settle(lambda client: client.acls.revert(self._view.tenant))
 
     async def _settle(self, work: Callable[[Client], Written]) -> None:
         """Settle the change. Somebody else, or the clock, may have been faster: that is shown."""
@@ -136,7 +138,9 @@ class _Waiting:
         except AclflowError as error:
             ui.notify(str(error), type="warning", multi_line=True)
         try:
-            self.show(await self._view.read("seen tenant", lambda client: client.tenant(tenant), fresh_s=0, rest=0))
+            self.show(
+                await self._view.read("seen tenant", lambda client: client.tenants.read(tenant), fresh_s=0, rest=0)
+            )
         except AclflowError as error:
             ui.notify(str(error), type="negative", multi_line=True)
 

@@ -69,7 +69,7 @@ class View:
 
     async def standing(self, part: Part) -> Standing:
         """Read a part of the current list's findings and cost, always anew."""
-        key, read = (self.tenant, "standing", part), lambda: self.client.standing(self.tenant, (part,))
+        key, read = (self.tenant, "standing", part), lambda: self.client.acls.read_standing(self.tenant, (part,))
         return await self.session.reading.get(key, read, fresh_s=0.5, rest=0)
 
     async def do(self, work: Callable[[Client], T]) -> T:

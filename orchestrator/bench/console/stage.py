@@ -75,10 +75,10 @@ def stage(rules: int) -> Iterator[Stage]:
 
 
 def _fill_domain(client: Client, rules: int) -> None:
-    client.create_domain(DOMAIN)
-    client.create_tenant(TENANT, domain=DOMAIN, prefixes=[Prefix.parse("0.0.0.0/0"), Prefix.parse("::/0")])
-    client.add_host(DOMAIN, Host(HOST, 0xB1, "up0"))
-    client.put_acl(TENANT, synthetic(rules))
+    client.domains.create(DOMAIN)
+    client.tenants.create(TENANT, domain=DOMAIN, prefixes=[Prefix.parse("0.0.0.0/0"), Prefix.parse("::/0")])
+    client.domains.add_host(DOMAIN, Host(HOST, 0xB1, "up0"))
+    client.acls.put(TENANT, synthetic(rules))
 
 
 @contextmanager
@@ -103,10 +103,10 @@ def _running(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[by
 def _counting(url: str, token: str) -> Iterator[None]:
     """Report once a second what the rules decided, during the block."""
     with Client(url, token) as admin:
-        enrolment = admin.enrol(admin.invite_enforcer(DOMAIN), name="controller-1", kind="openflow")
+        enrolment = admin.enrolment.enrol(admin.enrolment.invite(DOMAIN), name="controller-1", kind="openflow")
     stop = threading.Event()
     with Client(url, enrolment.token) as enforcer:
-        enforcer.new_epoch(DOMAIN, enrolment.enforcer)
+        enforcer.points.begin_epoch(DOMAIN, enrolment.enforcer)
         reporter = threading.Thread(target=_report_counts, args=(enforcer, enrolment.enforcer, stop), daemon=True)
         reporter.start()
         try:
@@ -119,7 +119,7 @@ def _counting(url: str, token: str) -> Iterator[None]:
 def _report_counts(enforcer: Client, number: int, stop: threading.Event) -> None:
     cookies = _cookies(enforcer)
     dice = np.random.default_rng(1)
-    sequence = enforcer.claim_counts(DOMAIN, number, HOST).sequence
+    sequence = enforcer.points.claim_counts(DOMAIN, number, HOST).sequence
     while not stop.wait(_REPORT_S):
         moved = np.sort(dice.choice(cookies, max(1, int(len(cookies) * _MOVED)), replace=False))
         packets = dice.integers(1, 100, len(moved))
@@ -127,12 +127,12 @@ def _report_counts(enforcer: Client, number: int, stop: threading.Event) -> None
         sequence += 1
         counts = sum_rows(moved, packets, packets * 100, packets * 0, packets * 0 + now)
         frame = CountFrame(HOST, sequence, counts, (), b"chunk", whole=False)
-        enforcer.report_counts(DOMAIN, number, encode_frames([frame], now))
+        enforcer.points.report_counts(DOMAIN, number, encode_frames([frame], now))
 
 
 def _cookies(enforcer: Client) -> U64:
     """The cookies of every rule of the list."""
-    program = enforcer.watch_program(DOMAIN)
+    program = enforcer.points.watch_program(DOMAIN)
     if not isinstance(program, Program):
         raise Unreachable("the service gives no program")
     rule = Cookie(Tier.HOST, Kind.RULE).pack() >> 48

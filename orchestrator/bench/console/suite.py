@@ -144,9 +144,9 @@ def _content_s(page: Page, ground: Stage, rounds: int) -> dict[str, list[float]]
     taken: dict[str, list[float]] = {name: [] for name in _TOLD}
     with ground.client() as client:
         for turn in range(rounds):
-            client.put_acl(TENANT, synthetic(_RULES, seed=2 + turn), etag=client.acl(TENANT).etag)
+            client.acls.put(TENANT, synthetic(_RULES, seed=2 + turn), etag=client.acls.read(TENANT).etag)
             taken["findings_of_a_new_list_s"].append(_load_s(page, ground, _PAGES["overview"]))
-            client.delete_rule(TENANT, f"r{turn}")
+            client.acls.delete_rule(TENANT, f"r{turn}")
             taken["findings_of_a_changed_list_s"].append(_load_s(page, ground, _PAGES["overview"]))
             _move_a_rule(page, ground)
             started = time.perf_counter()
@@ -176,7 +176,7 @@ def _discard_changes(page: Page, ground: Stage) -> None:
 def _tokens(ground: Stage) -> list[str]:
     """A token for each of as many people as there are dashboards."""
     with ground.client() as client:
-        return [client.create_token("admin", description=f"person {number}")[1] for number in range(_DASHBOARDS)]
+        return [client.tokens.create("admin", description=f"person {number}")[1] for number in range(_DASHBOARDS)]
 
 
 def _measure_watching(browser: Browser, ground: Stage, tokens: Sequence[str], watched_s: float) -> tuple[float, float]:

@@ -77,10 +77,10 @@ class _Pair:
         ours, theirs = [], []
         for turn in range(rounds + 1):
             progress(f"against OVN, round {turn} of {rounds}")
-            time_write(self._client.put_acl, TENANT, Acl())
+            time_write(self._client.acls.put, TENANT, Acl())
             self._baseline.clear()
             settle()
-            seconds, _ = time_write(self._client.put_acl, TENANT, body)
+            seconds, _ = time_write(self._client.acls.put, TENANT, body)
             settle()
             slow = self._baseline.replace(acl)
             if turn:  # a first round warms both sides up
@@ -104,7 +104,7 @@ class _Pair:
             series = more[start : start + _SERIES]
             settle()
             ours += [
-                time_write(self._client.insert_rule, TENANT, rule, position=draw.randrange(rules))[0]
+                time_write(self._client.acls.insert_rule, TENANT, rule, position=draw.randrange(rules))[0]
                 for _, rule in series
             ]
             settle()

@@ -80,7 +80,7 @@ class _Bench:
         for turn in range(rounds + 1):
             progress(f"{name}, round {turn} of {rounds}")
             self.empty()
-            seconds, _ = time_write(self.client.put_acl, TENANT, body)
+            seconds, _ = time_write(self.client.acls.put, TENANT, body)
             if turn == 0:  # warms both sides up, and gives the baseline its flows
                 flows = flows_as_text(self.lab, self.lab.spec.hosts[0].name, text)
                 self.results.notes.append(f"{name}: {flows} flows on every switch")
@@ -112,7 +112,7 @@ class _Bench:
         usual, longest = self.sizes.rules, max(self.sizes.scales)
         medians = []
         for rules in (usual, *(longest, usual) * self.sizes.rounds):
-            time_write(self.client.put_acl, TENANT, synthetic(rules))
+            time_write(self.client.acls.put, TENANT, synthetic(rules))
             taken, _ = self._time_changes(rules, progress)
             medians.append(statistics.median(taken["added"]))
         ratios = [
@@ -132,12 +132,12 @@ class _Bench:
         for number, rule in enumerate(more_rules(rules, self.sizes.changes)):
             place = draw.randrange(rules)
             other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
-            seconds, stages = time_write(self.client.insert_rule, TENANT, rule, position=place)
+            seconds, stages = time_write(self.client.acls.insert_rule, TENANT, rule, position=place)
             taken["added"].append(1000 * seconds)
             elsewhere = draw.randrange(rules)
-            taken["moved"].append(1000 * time_write(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
-            taken["edited"].append(1000 * time_write(self.client.put_rule, TENANT, other)[0])
-            taken["deleted"].append(1000 * time_write(self.client.delete_rule, TENANT, rule.id)[0])
+            taken["moved"].append(1000 * time_write(self.client.acls.move_rule, TENANT, rule.id, position=elsewhere)[0])
+            taken["edited"].append(1000 * time_write(self.client.acls.put_rule, TENANT, other)[0])
+            taken["deleted"].append(1000 * time_write(self.client.acls.delete_rule, TENANT, rule.id)[0])
             added.append(stages)
         names = dict.fromkeys(itertools.chain.from_iterable(added))  # a stage that a change did not have took no time
         return taken, {name: [1000 * stages.get(name, 0.0) for stages in added] for name in names}
@@ -146,16 +146,16 @@ class _Bench:
         """Measure one more member in a large address group, again and again."""
         members = self.sizes.members
         progress(f"a group of {members} addresses, one member at a time")
-        time_write(self.client.put_acl, TENANT, _list_with_group(members))
+        time_write(self.client.acls.put, TENANT, _list_with_group(members))
         taken = []
         for turn in range(self.sizes.changes):
             more = _members(members + turn + 1)[-1:]
-            taken.append(1000 * time_write(self.client.change_members, TENANT, _GROUP, add=more)[0])
+            taken.append(1000 * time_write(self.client.groups.change_members, TENANT, _GROUP, add=more)[0])
         self.results.figures[f"one_member_{name_of(members)}_ms"] = Figure.of(taken, "ms")
 
     def empty(self) -> None:
         """Take every rule off the switches, ours and the baseline's."""
-        time_write(self.client.put_acl, TENANT, Acl())
+        time_write(self.client.acls.put, TENANT, Acl())
         clear(self.lab, BASELINE_BRIDGES)
 
     def _time_baseline(self, text: Path) -> float:

@@ -127,7 +127,7 @@ def _compare_with_ovn(results: Results, sizes: Sizes, progress: Callable[[str], 
         plane = ControlPlane(lab)
         plane.start({TENANT: Acl()}, ReturnTraffic.TRACKED, progress=progress)
         with plane.client() as client:
-            time_write(client.waiting(PATIENCE_S).put_acl, TENANT, acl)
+            time_write(client.waiting(PATIENCE_S).acls.put, TENANT, acl)
         ways = {
             _OURS: stack.enter_context(_make_web(lab, stack, "inside1", "inside2")),
             _THEIRS: stack.enter_context(_make_web(lab, stack, "near", "far")),

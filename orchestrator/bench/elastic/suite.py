@@ -247,9 +247,9 @@ def _ground(layout: Layout, sizes: Sizes) -> Iterator[tuple[Lab, Client]]:
         plane.start({TenantId("shop"): _OPEN})
         with plane.client() as client:
             known = [Measured(rules, OCTETS, sizes.capacity_pps) for rules in (0, 1000)]
-            client.add_capacity("nftables", known, source="the cap of the lab's VNFs")
-            client.set_fleet(POP.domain, _FLEET)
-            _wait_for(lambda: any(each.served for each in client.fleet(POP.domain).members), "no firewall serves")
+            client.fleet.add_capacity("nftables", known, source="the cap of the lab's VNFs")
+            client.fleet.configure(POP.domain, _FLEET)
+            _wait_for(lambda: any(each.served for each in client.fleet.read(POP.domain).members), "no firewall serves")
             yield lab, client
     finally:
         pop.down(layout)
@@ -266,12 +266,12 @@ def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
 
 def _owners(client: Client) -> set[str]:
     """The firewalls that own buckets."""
-    return {each.carrier.name for each in client.spread(POP.domain).firewalls if each.buckets}
+    return {each.carrier.name for each in client.spread.read(POP.domain).firewalls if each.buckets}
 
 
 def _is_spread(client: Client) -> bool:
     """Whether the switch does as it was told."""
-    seen = client.spread(POP.domain)
+    seen = client.spread.read(POP.domain)
     return seen.enforced >= seen.generation
 
 
@@ -302,7 +302,7 @@ class _Run:
     names: set[str] = field(default_factory=set)
 
     def go(self) -> Seen:
-        first = {each.name for each in self.client.fleet(POP.domain).members}
+        first = {each.name for each in self.client.fleet.read(POP.domain).members}
         receiver = self._start_program("web", "receiver", str(_PORT))
         talkers = self._start_program("outside", "talkers", _ADDRESS, str(_PORT), str(self.sizes.connections),
                                 str(self.sizes.seconds))  # fmt: skip
@@ -313,7 +313,7 @@ class _Run:
         time.sleep(_UNDER_WAY_S)
         receiver.terminate()
         got = _read_output(receiver)
-        here = {each.name for each in self.client.fleet(POP.domain).members}
+        here = {each.name for each in self.client.fleet.read(POP.domain).members}
         left = len((self.names | first) - here)
         return Seen(
             offered=sent["sent"],
@@ -331,7 +331,7 @@ class _Run:
 
     def _fail_one(self) -> float:
         """Cut the power of one of two VNFs; return seconds until it gets nothing."""
-        self.client.set_fleet(POP.domain, {"size": 2})
+        self.client.fleet.configure(POP.domain, {"size": 2})
         _wait_for(lambda: len(_owners(self.client)) == 2 and _is_spread(self.client), "two firewalls do not serve")
         victim = max(_owners(self.client))
         namespace = self.lab.layout.namespace(f"{POP.domain}-{victim}")
@@ -349,7 +349,7 @@ class _Run:
         """Look at the fleet until everything is sent."""
         began = time.monotonic()
         while sending.poll() is None:
-            members = self.client.fleet(POP.domain).members
+            members = self.client.fleet.read(POP.domain).members
             serving = [each for each in members if each.state == "serving"]
             self.serving.append((time.monotonic() - began, len(serving)))
             self.names |= {each.name for each in serving}

@@ -99,7 +99,7 @@ class Managed:
 
     def await_enforced(self, client: Client, generation: int, patience_s: float = _PATIENCE_S) -> None:
         """Wait until every server holds a generation. Raises Unreachable, naming who does not."""
-        state = client.wait_enforced(DOMAIN, generation, timeout_s=patience_s)
+        state = client.domains.wait_until_enforced(DOMAIN, generation, timeout_s=patience_s)
         if not state.done:
             raise Unreachable(f"generation {generation} is not enforced by {[each.host for each in state.laggards]}")
 
@@ -145,17 +145,17 @@ def run_servers(
 
 def _onboard(made: Managed, client: Client, tenants: Mapping[str, Sequence[Prefix]]) -> int:
     """Domain, PoP, servers, tenants, agents; the generation that holds everything."""
-    client.create_domain(DOMAIN)
+    client.domains.create(DOMAIN)
     for name in made.servers:
-        client.add_firewall(DOMAIN, name, "nftables")
-    client.add_pop(POP, DOMAIN, ("outside",), heavy_interval_s=0.0)
+        client.firewalls.add(DOMAIN, name, "nftables")
+    client.pops.add(POP, DOMAIN, ("outside",), heavy_interval_s=0.0)
     for number, name in enumerate(made.servers, 1):
-        client.add_pop_server(POP, name, f"to-{name}", f"0a:ac:1f:04:00:{number:02x}")
+        client.pops.add_server(POP, name, f"to-{name}", f"0a:ac:1f:04:00:{number:02x}")
     for tenant, prefixes in tenants.items():
-        client.create_tenant(tenant, domain=DOMAIN, prefixes=prefixes)
+        client.tenants.create(tenant, domain=DOMAIN, prefixes=prefixes)
     for name in made.servers:
-        made.start_agent(name, client.invite_enforcer(DOMAIN))
-    return client.domain(DOMAIN).generation
+        made.start_agent(name, client.enrolment.invite(DOMAIN))
+    return client.domains.read(DOMAIN).generation
 
 
 def _namespace(place: Layout, server: str, number: int) -> Management:

@@ -99,7 +99,7 @@ def burst(servers: Managed, tenants: int, updates: int, found: Updates) -> None:
                 waiting = client.waiting(_PATIENCE_S)
                 for number in range(updates):
                     began = time.perf_counter()
-                    written = waiting.insert_rule(name(tenant), pair(tenant, number), position=0)
+                    written = waiting.acls.insert_rule(name(tenant), pair(tenant, number), position=0)
                     _check_enforced(written)
                     found.burst_ms.append(1000 * (time.perf_counter() - began))
                     found.generations.add(written.generation)
@@ -157,17 +157,17 @@ def _singles(servers: Managed, sizes: Sizes, found: Updates) -> None:
     held = tuple(pair(0, sizes.changes + number) for number in range(sizes.held))
     with servers.client() as client:
         waiting = client.waiting(_PATIENCE_S)
-        waiting.put_acl(name(0), Acl(held))
+        waiting.acls.put(name(0), Acl(held))
         for number in range(sizes.changes):
             time.sleep(_SETTLE_S)
             began = time.perf_counter()
-            written = waiting.insert_rule(name(0), pair(0, number), position=number)
+            written = waiting.acls.insert_rule(name(0), pair(0, number), position=number)
             found.one_ms.append(1000 * (time.perf_counter() - began))
             _check_enforced(written)
             for stage, seconds in written.stages.items():
                 found.stages.setdefault(stage, []).append(1000 * seconds)
         check(servers, {*held, *(pair(0, number) for number in range(sizes.changes))})
-        waiting.put_acl(name(0), Acl())
+        waiting.acls.put(name(0), Acl())
 
 
 def _check_enforced(written: Written) -> None:

@@ -118,7 +118,7 @@ class _World:
             name = self.names[number % len(self.names)]
             client = clients[(number + number // len(self.names)) % len(clients)]
             unique = number + (2 * self.run + part) * self.changes
-            written = client.put_rule(name, make_rule(unique % RULES, 1 + unique % 60_000))
+            written = client.acls.put_rule(name, make_rule(unique % RULES, 1 + unique % 60_000))
             points.wait_until_held(name, written.generation)
         time.sleep(RESTS_S)
 
@@ -170,7 +170,7 @@ class _Points:
         with Client(url, token, authority=authority) as client:
             while not self._stopping:
                 with suppress(TryAgain):
-                    for received in client.follow_program(domain, lasts_s=3600.0):
+                    for received in client.points.follow_program(domain, lasts_s=3600.0):
                         if received is not None:
                             self._hold(domain, received.generation)
 

@@ -115,7 +115,7 @@ class Ground:
     def spread_over(self, members: Sequence[Firewall]) -> None:
         """Give traffic to these firewalls, and return once the switch does."""
         domain, generation = self.lab.spec.domain, cluster.spread(self.client, self.lab, list(members))
-        enforced = partial(self.client.spread, domain)
+        enforced = partial(self.client.spread.read, domain)
         wait_until(lambda: enforced().enforced >= generation, "the switch does not spread anew", _PATIENCE_S)
 
 

@@ -264,7 +264,7 @@ def _find_waived(terms: Terms, reading: Reading) -> frozenset[Subject]:
         now = dt.datetime.now(dt.UTC)
         return frozenset(
             Subject.subject_named(each.kind, each.rules, each.group)
-            for each in client.waivers(terms.tenant.id)
+            for each in client.waivers.read_all(terms.tenant.id)
             if each.ends > now
         )
 

@@ -133,7 +133,10 @@ def _endpoints_of(name: str, asked: list[str], url: str | None) -> Mapping[str, 
     if live is None:
         raise BadInput("of a list in a file say which addresses it has: NAME=PREFIX,PREFIX", place="--endpoint")
     with service(url) as client:
-        known = {each.name: tuple(map(Prefix.parse, each.prefixes)) for each in client.own_endpoints(live.tenant)}
+        known = {
+            each.name: tuple(map(Prefix.parse, each.prefixes))
+            for each in client.tenants.read_own_endpoints(live.tenant)
+        }
     wanted = [*known] if "all" in asked else asked
     missing = next((each for each in wanted if each not in known), None)
     if missing is not None or not wanted:

@@ -38,8 +38,8 @@ def share(
     acl = whole(read, reading)
     origin = read.imported.taken_from
     with service(reading.url) as client:
-        base = origin.version if origin is not None and origin.tenant == tenant else client.acl(tenant).version
-        shared = client.share_draft(tenant, acl, base=base, message=message, days=days)
+        base = origin.version if origin is not None and origin.tenant == tenant else client.acls.read(tenant).version
+        shared = client.drafts.share(tenant, acl, base=base, message=message, days=days)
     if as_json:
         say_json(shared)
         return
@@ -51,7 +51,7 @@ def share(
 def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List the drafts that a tenant's members share, newest first."""
     with service(url) as client:
-        found = list(client.drafts(tenant))
+        found = list(client.drafts.read_all(tenant))
     shown.say(
         found,
         ("draft", "author", "created", "until", "version", "message"),
@@ -76,7 +76,7 @@ def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url =
     Changes that were made since the draft are kept. The file can be edited further.
     """
     with service(url) as client:
-        shared, acl = client.draft(tenant, draft)
+        shared, acl = client.drafts.read(tenant, draft)
         if output is not None:
             write_output(write(acl, NATIVE, TakenFrom(tenant, shared.base_version)).text, output)
             return
@@ -99,5 +99,5 @@ def show(tenant: TenantName, draft: DraftName, output: Output = None, url: Url =
 def delete(tenant: TenantName, draft: DraftName, url: Url = None) -> None:
     """Stop sharing a draft."""
     with service(url) as client:
-        client.delete_draft(tenant, draft)
+        client.drafts.delete(tenant, draft)
     say(f"{draft} is shared no more")

@@ -94,7 +94,7 @@ def _hold_live(
     version = None
     with service(reading.url) as client, at_work(f"holding {name} to what is expected of it"):
         for text, shown in texts:
-            found = client.test_acl(owner, acl, text, name=shown)
+            found = client.acls.test(owner, acl, text, name=shown)
             outcomes += found.expectations
             version = found.version
     say_outcomes(name, outcomes, junit, as_json=as_json, version=version)
@@ -104,7 +104,7 @@ def _hold_live(
 def show_kept(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
     """Show the expectations that a tenant keeps for its list."""
     with service(url) as client:
-        kept = client.expectations(tenant)
+        kept = client.expectations.read(tenant)
     if as_json:
         say_json(kept)
         return
@@ -131,13 +131,13 @@ def keep(
     text, shown = _text(name)
     count = len(read_expectations(text, shown).sentences)
     with service(url) as client:
-        kept = client.expectations(tenant)
+        kept = client.expectations.read(tenant)
         ask_to_drop(_dropped_lines(kept.text, text), _DROPS, yes=yes)
         with as_it_was_shown(_MOVED):
-            client.keep_expectations(tenant, text, etag=kept.etag)
+            client.expectations.keep(tenant, text, etag=kept.etag)
         say(f"{tenant}: {several(count, 'expectation')}, held from now on")
         with suppress(AclflowError):  # they are kept, whatever becomes of this
-            _remark_broken(tenant, client.test_acl(tenant))
+            _remark_broken(tenant, client.acls.test(tenant))
 
 
 def _remark_broken(tenant: str, found: JudgedList) -> None:
@@ -166,10 +166,10 @@ def delete_kept(
     Elsewhere than on a terminal say --yes.
     """
     with service(url) as client:
-        kept = client.expectations(tenant)
+        kept = client.expectations.read(tenant)
         ask_to_drop(_dropped_lines(kept.text, ""), _DROPS, yes=yes)
         with as_it_was_shown(_MOVED):
-            client.delete_expectations(tenant, etag=kept.etag)
+            client.expectations.delete(tenant, etag=kept.etag)
     say(f"{tenant}: nothing is expected any more")
 
 

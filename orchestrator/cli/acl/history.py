@@ -50,7 +50,7 @@ def blame(
     tenant = _whole_history(names)
     if tenant is not None:
         packet, told = _ask_service(
-            tenant, packet_options, reading, lambda client, packet: client.blame(tenant, packet, asking.way)
+            tenant, packet_options, reading, lambda client, packet: client.acls.blame(tenant, packet, asking.way)
         )
         rest = "" if told["before"] else "every version that is kept says the same"
         _say_found(packet, told, {"now": "now", "after": "since", "before": "before"}, rest, as_json=as_json)
@@ -94,7 +94,7 @@ def bisect_versions(
         if decided_by is not None:
             raise BadInput("the service looks for verdicts only", place="--decided-by")
         packet, told = _ask_service(
-            tenant, packet_options, reading, lambda client, packet: client.bisect(tenant, packet, asking.way)
+            tenant, packet_options, reading, lambda client, packet: client.acls.bisect(tenant, packet, asking.way)
         )
         rest = f"{told['looked_at']} of {told['of']} versions were read"
         _say_found(packet, told, {"before": "before", "after": "after"}, rest, as_json=as_json)

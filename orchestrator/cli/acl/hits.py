@@ -78,9 +78,9 @@ def hits(
     with service(url) as client:
         if history is not None:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
-            _say_history(client.hit_history(tenant, history.value, since=since, tier=tier.value), shown)
+            _say_history(client.hits.read_history(tenant, history.value, since=since, tier=tier.value), shown)
             return
-        found = client.hits(tenant, sort=sort.value, tier=tier.value)
+        found = client.hits.read(tenant, sort=sort.value, tier=tier.value)
     ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
     counted = (*found.rules, *ends)
     ahead = [tier for tier in _AHEAD if tier in found.ingress_default.ahead]
@@ -115,7 +115,7 @@ def show_unused(
     A rule that was not watched for so long is not called unused. Ends with 1 if there are unused rules.
     """
     with service(url) as client:
-        found = client.unused_rules(tenant, idle_s=days * _DAY_S, tier=tier.value)
+        found = client.hits.read_unused_rules(tenant, idle_s=days * _DAY_S, tier=tier.value)
     _say_unused(found, days, shown)
     if found.items:
         raise typer.Exit(ANSWER_IS_NO)

@@ -66,7 +66,7 @@ def packet_log(
         raise BadInput("say whose rules: a tenant, or --domain for all of a domain's", place="TENANT")
     asked: dict[str, Any] = {"domain": domain, "rule": rule, "action": action.value if action is not None else None}
     with service(url) as client:
-        found = client.packet_log(tenant, limit=last, **asked)
+        found = client.packet_log.read(tenant, limit=last, **asked)
         if not follow:
             shown.say([*found], _HEAD, map(_make_cells, found))
             return
@@ -83,14 +83,14 @@ def _follow_log(client: Client, tenant: str | None, asked: Mapping[str, Any], fo
                 flush=True,
             )
         time.sleep(_LOOK_EVERY_S if not found else 0)
-        found = client.packet_log(tenant, after=read, limit=1000, **asked)
+        found = client.packet_log.read(tenant, after=read, limit=1000, **asked)
 
 
 @taking
 def show_limit(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
     """Show how many packets each switch reports of each tenant whose rules log."""
     with service(url) as client:
-        _say_limit(client.log_limit(domain).limit, as_json=as_json)
+        _say_limit(client.packet_log.read_limit(domain).limit, as_json=as_json)
 
 
 @taking
@@ -108,11 +108,11 @@ def set_limit(
     if rate is None and burst is None:
         raise BadInput(f"say --rate, --burst or both; `aclflow domain log show {domain}` shows what is so now")
     with service(url) as client:
-        seen = client.log_limit(domain)
+        seen = client.packet_log.read_limit(domain)
         now = seen.limit
         wanted = LogLimit(rate if rate is not None else now.rate, burst if burst is not None else now.burst)
         with as_it_was_shown("the limit was changed meanwhile"):
-            written = client.set_log_limit(domain, wanted, etag=seen.etag)
+            written = client.packet_log.set_limit(domain, wanted, etag=seen.etag)
         _say_limit(written, as_json=as_json)
 
 

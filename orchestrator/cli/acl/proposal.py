@@ -152,13 +152,13 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
 
     Ends with 1, naming what stands in the way, where the two do not go together. Raises what the client raises.
     """
-    current = client.acl(tenant)
+    current = client.acls.read(tenant)
     wanted = acl if base in (None, current.version) else _merge_edits(client, current, acl, tenant, base)
     changes = list_changes(current.acl, wanted)
     packets: Sequence[Json] | None = ()
     if changes:
         with at_work(f"comparing {len(wanted.rules)} with {len(current.acl.rules)} rules"):
-            packets = client.check_acl(tenant, wanted, ("difference",), against=current.version).difference
+            packets = client.acls.check(tenant, wanted, ("difference",), against=current.version).difference
     says = _make_headline(client, tenant, wanted, packets) if changes else (UNCHANGED,)
     broken = _broken(client, tenant, wanted) if changes else ()
     return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says, broken)
@@ -167,7 +167,7 @@ def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal
 def _make_headline(client: Client, tenant: str, wanted: Acl, packets: Sequence[Json] | None) -> tuple[Sentence, ...]:
     return headline(
         packets,
-        own=tuple(map(Prefix.parse, client.tenant(tenant).prefixes)),
+        own=tuple(map(Prefix.parse, client.tenants.read(tenant).prefixes)),
         kept={rule.id for rule in wanted.rules},
         packets=_counts(client, tenant, packets),
     )
@@ -179,8 +179,8 @@ def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation
     Nothing where that cannot be told now.
     """
     with suppress(AclflowError):
-        broken = [each for each in client.test_acl(tenant, wanted).expectations if not each.kept]
-        now = client.test_acl(tenant).expectations if broken else ()
+        broken = [each for each in client.acls.test(tenant, wanted).expectations if not each.kept]
+        now = client.acls.test(tenant).expectations if broken else ()
         kept = {each.place for each in now if each.kept}
         return tuple(each for each in broken if each.place in kept)
     return ()
@@ -188,7 +188,7 @@ def _broken(client: Client, tenant: str, wanted: Acl) -> tuple[JudgedExpectation
 
 def _merge_edits(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int | None) -> Acl:
     try:
-        began = client.acl(tenant, version=base).acl
+        began = client.acls.read(tenant, version=base).acl
     except NotFound as error:
         raise NotFound(
             f"there is no version {base} to compare with ({error.reason}): take the list again with `aclflow acl show`",
@@ -213,7 +213,7 @@ def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict
     if not 0 < len(rules) <= _COUNTED:
         return {}
     with suppress(AclflowError):
-        return client.packets_since(tenant, rules, dt.datetime.now(dt.UTC) - _DAY)
+        return client.hits.read_packets_since(tenant, rules, dt.datetime.now(dt.UTC) - _DAY)
     return {}
 
 

@@ -61,7 +61,7 @@ def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url 
     """
     try:
         with service(url) as client:
-            found = list(client.rules(tenant, " ".join(asked or ())))
+            found = list(client.acls.read_rules(tenant, " ".join(asked or ())))
     except BadInput as error:
         error.place = "WORD" if error.place == _FIND else error.place
         raise
@@ -72,7 +72,7 @@ def list_all(tenant: TenantName, shown: Shown, asked: Question = None, url: Url 
 def show(tenant: TenantName, rule: RuleName, shown: Shown, url: Url = None) -> None:
     """Show a rule of a tenant's list."""
     with service(url) as client:
-        found = client.rule(tenant, rule).rule
+        found = client.acls.read_rule(tenant, rule).rule
     say_rules([found], shown)
 
 
@@ -95,7 +95,9 @@ def add(tenant: TenantName, rule: RuleName, said: RuleOptions, place: PlaceOptio
         edit = Edit(
             seen,
             wanted,
-            lambda: client.insert_rule(tenant, new, before=before, comment=how.asking.message, despite=how.despite),
+            lambda: client.acls.insert_rule(
+                tenant, new, before=before, comment=how.asking.message, despite=how.despite
+            ),
         )
         _carry_out(client, tenant, edit, how)
 
@@ -113,7 +115,7 @@ def set_up(tenant: TenantName, rule: RuleName, said: RuleOptions, how: Carrying)
         edit = Edit(
             seen,
             [new if each.id == new.id else each for each in seen.acl.rules],
-            lambda: client.put_rule(tenant, new, etag=etag, comment=how.asking.message, despite=how.despite),
+            lambda: client.acls.put_rule(tenant, new, etag=etag, comment=how.asking.message, despite=how.despite),
         )
         _carry_out(client, tenant, edit, how)
 
@@ -131,7 +133,7 @@ def move(tenant: TenantName, rule: RuleName, place: PlaceOptions, how: Carrying)
         edit = Edit(
             seen,
             [*others[:index], moved, *others[index:]],
-            lambda: client.move_rule(
+            lambda: client.acls.move_rule(
                 tenant, rule, before=before, etag=etag, comment=how.asking.message, despite=how.despite
             ),
         )
@@ -146,7 +148,7 @@ def delete(tenant: TenantName, rule: RuleName, how: Carrying) -> None:
         edit = Edit(
             seen,
             [each for each in seen.acl.rules if each.id != old.id],
-            lambda: client.delete_rule(tenant, rule, etag=etag, comment=how.asking.message, despite=how.despite),
+            lambda: client.acls.delete_rule(tenant, rule, etag=etag, comment=how.asking.message, despite=how.despite),
         )
         _carry_out(client, tenant, edit, how)
 
@@ -156,7 +158,7 @@ def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
 
     Raises NotFound, and Stale if the rule changed between the two reads.
     """
-    read, seen = client.rule(tenant, name), client.acl(tenant)
+    read, seen = client.acls.read_rule(tenant, name), client.acls.read(tenant)
     if read.rule not in seen.acl.rules:
         raise Stale(f"rule '{name}' was changed just now: run it again")
     return seen, read.rule, read.etag
@@ -167,12 +169,12 @@ def _seen_for(client: Client, tenant: str, rule: Rule) -> AclSeen:
 
     Raises NotFound for an endpoint that there is not.
     """
-    seen = client.acl(tenant)
+    seen = client.acls.read(tenant)
     missing = {*rule.source.groups, *rule.destination.groups} - seen.acl.groups.keys()
     named = {group: name for group in missing if (name := endpoint_of_group(group)) is not None}
     if not named:
         return seen
-    known = {each.name: each for each in client.own_endpoints(tenant)}
+    known = {each.name: each for each in client.tenants.read_own_endpoints(tenant)}
     groups = dict(seen.acl.groups)
     for group, name in named.items():
         if name not in known:

@@ -119,7 +119,7 @@ def apply(
         if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
             return
         with at_work(f"sending {len(proposal.acl.rules)} rules"), as_it_was_shown():
-            written = client.put_acl(
+            written = client.acls.put(
                 tenant,
                 proposal.acl,
                 etag=proposal.current.etag,
@@ -139,7 +139,7 @@ def confirm(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> Non
     Ends with 1 where none waits: it may have gone back.
     """
     with service(url) as client:
-        written = client.confirm_acl(tenant)
+        written = client.acls.confirm(tenant)
     if as_json:
         say_json({"tenant": tenant, "version": written.version, "generation": written.generation})
     else:
@@ -150,7 +150,7 @@ def confirm(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> Non
 def revert(tenant: TenantName, waiting: Waiting, url: Url = None, as_json: AsJson = False) -> None:
     """Take back a change that waits to be confirmed, at once."""
     with service(url) as client:
-        follow(client, tenant, client.revert_acl(tenant), waiting, as_json=as_json)
+        follow(client, tenant, client.acls.revert(tenant), waiting, as_json=as_json)
 
 
 def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
@@ -166,7 +166,7 @@ def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, a
         if as_json:
             say_json({"tenant": tenant, "changed": False, "proposal": written.proposal})
         return
-    domain = client.tenant(tenant).domain
+    domain = client.tenants.read(tenant).domain
     state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
     if as_json:
         say_json(
@@ -217,12 +217,12 @@ def restore(
     """
     asking.check()
     with service(url) as client:
-        wanted = without_past(client.acl(tenant, version=version).acl, dt.datetime.now(dt.UTC))
+        wanted = without_past(client.acls.read(tenant, version=version).acl, dt.datetime.now(dt.UTC))
         proposal = propose(client, tenant, wanted, None)
         if not is_agreed(proposal, asking, f"Make the list of {tenant} what it was at version {version}?", as_json):
             return
         with as_it_was_shown():
-            written, left_out = client.restore_acl(tenant, version, etag=proposal.current.etag, comment=asking.message)
+            written, left_out = client.acls.restore(tenant, version, etag=proposal.current.etag, comment=asking.message)
         if left_out:
             remark(f"left out, for their time is over: {', '.join(left_out)}")
         follow(client, tenant, written, waiting, as_json=as_json)
@@ -255,8 +255,8 @@ def review(
     """
     acl = whole(read_file(_file(former, tenant, name, "review", reading.format), reading), reading)
     with service(reading.url) as client, at_work(f"trying {len(acl.rules)} rules"):
-        found = client.check_acl(tenant, acl)
-        traffic = None if traffic_hours is None else client.draft_traffic(tenant, acl, hours=traffic_hours)
+        found = client.acls.check(tenant, acl)
+        traffic = None if traffic_hours is None else client.acls.check_traffic(tenant, acl, hours=traffic_hours)
     if as_json:
         counts = {"in_all": found.severities, "waived": len(found.waived)}
         told = {"findings": found.brought, **counts, "cost": found.cost, "difference": found.difference}
@@ -298,8 +298,8 @@ def show(
     if version is not None and live.version is not None:
         raise BadInput("TENANT@VERSION says it already", place="--version")
     with service(url) as client:
-        seen = client.acl(live.tenant, version=version if live.version is None else live.version)
-        owner = client.tenant(live.tenant)
+        seen = client.acls.read(live.tenant, version=version if live.version is None else live.version)
+        owner = client.tenants.read(live.tenant)
     acl, force = seen.acl, owner.in_force
     if output in _FORMS and output != Form.JSON.value:
         say_rules(acl.rules, Shown(Form(output)))
@@ -321,8 +321,8 @@ def show(
 def versions(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """Show the history of a tenant's list, newest first."""
     with service(url) as client:
-        found = list(client.acl_versions(tenant))
-        force = client.tenant(tenant).in_force
+        found = list(client.acls.read_versions(tenant))
+        force = client.tenants.read(tenant).in_force
     shown.say(
         found,
         ("version", "created", "author", "rules", "changes", "comment"),

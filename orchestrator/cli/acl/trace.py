@@ -96,7 +96,7 @@ def trace(
 def endpoint_addresses(tenant: str, url: str | None) -> dict[str, tuple[str, ...]]:
     """The addresses of a tenant's endpoints, by their names."""
     with service(url) as client:
-        return {each.name: each.prefixes for each in client.own_endpoints(tenant)}
+        return {each.name: each.prefixes for each in client.tenants.read_own_endpoints(tenant)}
 
 
 def _trace_live(
@@ -105,7 +105,7 @@ def _trace_live(
     """Ask the service. Ends with 1 if the packet is denied."""
     try:
         with service(url) as client:
-            found = client.trace(tenant, packet, draft)
+            found = client.acls.trace(tenant, packet, draft)
     except (Missing, NotFound) as error:
         raise with_hint(name, error) from None
     if as_json:

@@ -54,7 +54,7 @@ class Recorded:
         if self.tenant is None:
             return None
         with service(url) as client, at_work("asking recorded packets"):
-            return client.draft_traffic(self.tenant, acl, hours=self.hours or _HOURS)
+            return client.acls.check_traffic(self.tenant, acl, hours=self.hours or _HOURS)
 
 
 def say_traffic(traffic: DraftTraffic) -> None:

@@ -21,7 +21,7 @@ from orchestrator.wire.lists import Waiver
 def list_all(tenant: TenantName, shown: Shown, url: Url = None) -> None:
     """List the waivers of a tenant's list: who waived what, until when and why."""
     with service(url) as client:
-        found = client.waivers(tenant)
+        found = client.waivers.read_all(tenant)
     now = dt.datetime.now(dt.UTC)
     shown.say(
         found,
@@ -53,7 +53,7 @@ def add(
     group = next((name[1:] for name in about if name.startswith("@")), None)
     until = end_of(ends, "--ends")
     with service(url) as client:
-        made = client.add_waiver(tenant, kind.value, rules, group=group, reason=reason, ends=until)
+        made = client.waivers.add(tenant, kind.value, rules, group=group, reason=reason, ends=until)
     if as_json:
         say_json(made)
     else:
@@ -73,7 +73,7 @@ def delete(
 ) -> None:
     """Take a waiver back: the finding counts again."""
     with service(url) as client:
-        client.remove_waiver(tenant, waiver)
+        client.waivers.remove(tenant, waiver)
     say(f"waiver {waiver} is gone")
 
 

@@ -88,7 +88,7 @@ def run(layout: Layout, wishes: Wishes, told: Told, progress: Progress = lambda 
     """
     world = World(wishes.seed)
     with raise_stage(layout, world, wishes.store, progress, wishes.command) as stage, stage.plane.client() as client:
-        generation = client.domain(world.spec.domain).generation
+        generation = client.domains.read(world.spec.domain).generation
         stage.plane.wait_enforced(client, generation)
         ledger = Ledger(world.permits(dict.fromkeys(TENANTS, FIRST)), generation)
         with Prober(stage.lab, world, ledger) as prober, Observer(stage, world, ledger):
@@ -125,7 +125,7 @@ class Observer:
 
     def _look_for_enforced(self, generation: int) -> None:
         with self._stage.plane.client() as client:
-            if client.wait_enforced(self._domain, generation, timeout_s=1.0).done:
+            if client.domains.wait_until_enforced(self._domain, generation, timeout_s=1.0).done:
                 forgotten(self._stage.lab)
                 self._ledger.enforce(generation)
 

@@ -74,7 +74,7 @@ class Writer:
     def check(self, client: Client) -> list[str]:
         """Return the tenants whose list is not the one that was acknowledged last."""
         return [f"{tenant}: not the list that was acknowledged" for tenant in TENANTS
-                if client.acl(tenant).acl != self._lists[tenant]]  # fmt: skip
+                if client.acls.read(tenant).acl != self._lists[tenant]]  # fmt: skip
 
     def _begin_try(self, tenant: TenantId, acl: Acl) -> _Try:
         return _Try(acl, self._ledger.begin(self._world.permits({**self._lists, tenant: acl})))
@@ -82,9 +82,9 @@ class Writer:
     def _send(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
         """Send the newest try."""
         if tenant not in self._etags:
-            self._etags[tenant] = client.acl(tenant).etag
+            self._etags[tenant] = client.acls.read(tenant).etag
         newest = tries[-1]
-        written = client.put_acl(tenant, newest.acl, etag=self._etags[tenant])
+        written = client.acls.put(tenant, newest.acl, etag=self._etags[tenant])
         self.acknowledged += 1
         self._note_taken(tenant, newest, written.etag, written.generation)
         self._note_refused(tries, newest)
@@ -105,7 +105,7 @@ class Writer:
         """Return a tenant's list and the domain's generation, as soon as the service answers."""
         while True:
             try:
-                return client.acl(tenant), client.domain(self._world.spec.domain).generation
+                return client.acls.read(tenant), client.domains.read(self._world.spec.domain).generation
             except AclflowError:
                 time.sleep(_AGAIN_S)
 

@@ -55,10 +55,10 @@ class Control:
         with self.client() as client:
             running.wait_for("aclflow's service", client.is_ready)
             if is_new:
-                client.create_domain(DOMAIN)
+                client.domains.create(DOMAIN)
                 for host in HOSTS:
-                    client.add_host(DOMAIN, Host(host, datapath_of(DOMAIN, host), ROUTED_PORT))
-            self.start_controller(client.invite_enforcer(DOMAIN) if is_new else "")
+                    client.domains.add_host(DOMAIN, Host(host, datapath_of(DOMAIN, host), ROUTED_PORT))
+            self.start_controller(client.enrolment.invite(DOMAIN) if is_new else "")
         port = str(self.place.ports["console"])
         self._start(
             "console", ("console", "--url", self.url, "--port", port), {"ACLFLOW_AUTHORITY": self.place.authority}
@@ -67,7 +67,7 @@ class Control:
     def invite_switch(self, host: str) -> str:
         """A one-time token by which a host's switch gets its certificate."""
         with self.client() as client:
-            return client.invite_enforcer(DOMAIN, name=host, kind="switch")
+            return client.enrolment.invite(DOMAIN, name=host, kind="switch")
 
     def start_service(self) -> None:
         """Start the service, or start it again."""

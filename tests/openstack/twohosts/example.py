@@ -49,8 +49,8 @@ class Instance:
 def put_list(cloud: Cloud, project: Project, rules: list[dict[str, Any]]) -> None:
     """Replace a project's list; it is enforced when this returns. Raises NotStartedError."""
     with cloud.control.client() as client:
-        written = client.put_acl(project.id, acl_from_json({"rules": rules}))
-        wait_for("the list", lambda: client.wait_enforced(DOMAIN, written.generation).done)
+        written = client.acls.put(project.id, acl_from_json({"rules": rules}))
+        wait_for("the list", lambda: client.domains.wait_until_enforced(DOMAIN, written.generation).done)
 
 
 def wait_for_tenant(cloud: Cloud, project: Project) -> None:
@@ -59,7 +59,7 @@ def wait_for_tenant(cloud: Cloud, project: Project) -> None:
 
         def is_known() -> bool:
             try:
-                return bool(client.tenant(project.id).prefixes)
+                return bool(client.tenants.read(project.id).prefixes)
             except NotFound:
                 return False
 
