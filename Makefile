@@ -51,7 +51,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: 17 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
-test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium-headless-shell fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
 	tests/run-twice -m "not system and not long" -n 2 --dist loadfile
@@ -142,7 +142,7 @@ images: package .venv-images/.ready  ## what a cloud boots, in dist/images; IMAG
 	@PYTHONPATH=vnf-images $(BIN)/python -m imagebuilder $(IMAGES) $(if $(TWICE),--twice) \
 	    $(if $(MIRROR),--mirror $(MIRROR)) $(if $(SECURITY_MIRROR),--security-mirror $(SECURITY_MIRROR))
 
-pictures: DEBIAN += chromium fonts-dejavu-core
+pictures: DEBIAN += chromium-headless-shell fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
 	$(more-packages)
 	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console tests/system/test_console_tour.py
