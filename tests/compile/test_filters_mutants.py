@@ -120,7 +120,7 @@ BOTH: list[tuple[str, Any, str, Any]] = [
 ]
 IPTABLES: list[tuple[str, Any, str, Any]] = [
     ("addresses not looked at", iptables, "_match_address", lambda option, prefix: ()),
-    ("flags not looked at", iptables, "_match_flags", lambda line: ()),
+    ("flags not looked at", iptables, "_match_flags", lambda value, mask: ()),
     ("egress permits for good", iptables, "_TARGETS", dict.fromkeys(Stage, ("ACCEPT", "DROP"))),
     ("later fragments among the others", iptables, "_FIRST_RULES", dict.fromkeys((4, 6), ("-g whole",))),
 ]

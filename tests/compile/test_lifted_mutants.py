@@ -156,7 +156,7 @@ def test_lifted_rows_outlive_their_list_only_until_the_next_proof() -> None:
 # ------------------------------------------------------------------------------------------- faults of the compiler
 
 FEW = settings(
-    max_examples=25, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=100, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

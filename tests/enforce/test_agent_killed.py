@@ -21,7 +21,7 @@ from enforce.stub_service import StubService
 from patience import until
 
 from orchestrator.client import Client
-from orchestrator.client.calls import Calls
+from orchestrator.client.points import PointCalls
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.enforce import agent as agent_module
 from orchestrator.enforce.agent import Agent, AgentSettings
@@ -100,21 +100,17 @@ class MortalState(StateDir):
         return self.life.effect("deltas", lambda: super(MortalState, self).keep_deltas(deltas, flush=flush))
 
 
-class MortalClient:
+class MortalPoints:
     """What a dead agent would still say or hear does not happen."""
 
-    def __init__(self, calls: object, life: Life) -> None:
-        self._calls = calls
+    def __init__(self, points: PointCalls, life: Life) -> None:
+        self._points = points
         self._life = life
 
-    def __getattr__(self, name: str) -> MortalClient | Callable[..., Any]:
-        part = getattr(self._calls, name)
-        if isinstance(part, Calls):
-            return MortalClient(part, self._life)
-
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*words: object, **more: object) -> Any:
             self._life.alive()
-            found = part(*words, **more)
+            found = getattr(self._points, name)(*words, **more)
             return self._heard(found) if isinstance(found, Iterator) else found
 
         return call
@@ -157,7 +153,7 @@ class Machine:
                 membership, "nftables", partial(nftables_driver, partial(self._run, life)), timing=QUIET
             )
             client = Client(self.url, known.token)
-            agent = Agent(settings, state, known, MortalClient(client, life))  # type: ignore[arg-type]
+            agent = Agent(settings, state, known, MortalPoints(client.points, life))  # type: ignore[arg-type]
             agent.start()
             until(lambda: life.over.is_set() or holds())
         except Killed:
