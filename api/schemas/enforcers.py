@@ -63,7 +63,7 @@ class Point(Incoming):
 
 
 class Impostor(Incoming):
-    """A connection to a controller as a host's switch, which was not given the host's place."""
+    """A connection as a host's switch that was not given the host's place."""
 
     host: Name
     address: Address = Field(description="where it came from")

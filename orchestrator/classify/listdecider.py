@@ -111,7 +111,7 @@ class Deciding:
         return Verdicts(decider, let_out)
 
     def knows(self, packets: Packets) -> npt.NDArray[np.bool_]:
-        """Return for which packets the same rules decide, whatever the fields are that they do not say."""
+        """Return for which packets the same rules decide, whatever their unread fields are."""
         missing = packets["unread"]
         known = np.ones(len(packets), np.bool_)
         first: Verdicts | None = None

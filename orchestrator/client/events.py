@@ -11,7 +11,7 @@ from orchestrator.wire.events import Event, Events
 
 
 class EventCalls(Calls):
-    """What happened, as the service tells it."""
+    """Events, as the service tells them."""
 
     def read(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
         """Return events after an id, oldest first: all visible ones, or one tenant's."""

@@ -85,7 +85,7 @@ class ProposalCalls(Calls):
 
 
 class ExpectationCalls(Calls):
-    """What tenants expect of their lists: each change is held to it."""
+    """Expectations of tenants' lists: each change is held to them."""
 
     def read(self, tenant: str) -> KeptExpectations:
         """Return the list's expectations; an empty text has none."""

@@ -23,7 +23,7 @@ Appended = Mapping[tuple[str, str], dt.datetime]
 class HostAlarm:
     """Events of one kind about hosts: few in ten minutes, and one a host.
 
-    What `append` returns is passed to `note` once the transaction is committed.
+    Pass to `note` what `append` returns, once the transaction is committed.
     """
 
     def __init__(self, kind: str) -> None:
@@ -52,7 +52,7 @@ class HostAlarm:
 
 
 class ImpostorDesk:
-    """Takes reports of connections as switches of hosts that they are not, each in its own transaction."""
+    """Takes reports of connections as switches of hosts that they are not."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class ImpostorDesk:
         self._alarm = HostAlarm("host.impersonated")
 
     def take(self, domain: str, enforcer: int, epoch: int | None, impostors: Sequence[Impostor]) -> None:
-        """Append an event for each host; hosts that the domain does not have are passed over.
+        """Append an event for each host of the domain, in a transaction.
 
         Raises NotFound, Conflict, Forbidden (a host of somebody else's).
         """
@@ -78,7 +78,7 @@ class ImpostorDesk:
 
 
 def _describe(impostor: Impostor) -> Mapping[str, object]:
-    """Return the details of an event: where it came from, and why it is not believed."""
+    """Return the details of an event: its origin, and why it is not believed."""
     return {
         "address": impostor.address,
         **({"holder": impostor.holder} if impostor.holder is not None else {}),

@@ -35,7 +35,7 @@ class ImpostorSink(Protocol):
 
 @dataclass(slots=True)
 class _Claim:
-    """A connection that came, the one that has the place, and when it is reported next."""
+    """A connection that came, the holder of the place, and the next report's time."""
 
     came: Channel
     holder: Channel | None
@@ -73,9 +73,9 @@ class Impostors:
         """By host and address. Many connections of one address are one."""
 
     def note(self, host: str, came: Channel, holder: Channel | None) -> None:
-        """Take note of a connection, and of the one that has the host's place; returns at once.
+        """Take note of a connection, and of the holder of the host's place.
 
-        `holder` is None where its certificate names other hosts.
+        Returns at once. `holder` is None where its certificate names other hosts.
         """
         key = host, came.address
         due_s = self._clock() + (0.0 if holder is None else LIVES_ON_S)

@@ -1,4 +1,4 @@
-"""The service as a `Controller` asks it: about hosts, edges of a PoP, or a spreading switch.
+"""The service as a `Controller` asks it: hosts, edges, or a spreading switch.
 
 A spreading switch reports to its spread, and counts for no rule: rules count where they decide.
 """

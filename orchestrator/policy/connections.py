@@ -255,7 +255,10 @@ def _narrow_rule(rule: Rule, *, keep_stateless: bool) -> Rule | None:
 
 
 def _unfit(rule: Rule, *, carries_stateless: bool = False) -> str | None:
-    """Return what keeps a rule from being asked about a connection, or alone where the plane can do that."""
+    """Return what keeps a rule from being asked about a connection.
+
+    With `carries_stateless` a stateless rule is asked alone.
+    """
     if rule.dscp is not None:
         return "looks at DSCP, of which a connection does not remember that of its first packet"
     if rule.stateless:

@@ -130,7 +130,7 @@ def _edges(spans: Spans, highest: int) -> list[int]:
 
 
 def _members(bits: int, highest: int) -> list[int]:
-    """The lowest and highest member of a bit set and the numbers next to them, up to the highest."""
+    """The lowest and highest member of a bit set, and the numbers beside them."""
     low, high = _find_end(bits, 0), _find_end(bits, -1)
     if (low, bits.bit_count()) == (0, highest + 1):
         return [0, highest]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.bitsets import halve_members
 from orchestrator.policy.difference import Change
 from orchestrator.policy.expectations import Outcome
 from orchestrator.policy.fields import (
@@ -271,32 +272,13 @@ def _spell_range(span: Span) -> str:
 
 def _flag_texts(bits: int) -> Iterator[str]:
     """Yield a set of flag bytes as alternatives like `syn set, ack clear`."""
-    for value, mask in _cubes(bits, 7):
+    for value, mask in halve_members(bits, 7):
         needs = [
             f"{names} {state}"
             for state, part in (("set", value), ("clear", mask & ~value))
             if (names := _spell_flags(part))
         ]
         yield ", ".join(needs)
-
-
-def _cubes(bits: int, top: int) -> Iterator[tuple[int, int]]:
-    """Yield disjoint (value, mask) pairs for a set of numbers below 2^(top + 1).
-
-    By halving it bit by bit.
-    """
-    if not bits:
-        return
-    if top < 0 or bits == (1 << (2 << top)) - 1:
-        yield 0, 0
-        return
-    half = 1 << top
-    low, high = bits & ((1 << half) - 1), bits >> half
-    if low == high:
-        yield from _cubes(low, top - 1)
-        return
-    yield from ((value, mask | half) for value, mask in _cubes(low, top - 1))
-    yield from ((value | half, mask | half) for value, mask in _cubes(high, top - 1))
 
 
 def _spell_flags(flags: int) -> str:

@@ -1,4 +1,4 @@
-"""Differentiated services code points: six bits of an IP header that say how a packet is to be treated (RFC 2474).
+"""Differentiated services code points (RFC 2474): six bits of an IP header.
 
     bits of the byte       7    6    5    4    3    2    1    0
                           └────── code point ───────┘  └─ ECN ─┘
@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from orchestrator.errors import BadInput
+from orchestrator.policy.bitsets import halve_members
 
 HIGHEST_CODE_POINT = 63
 EVERY_CODE_POINT = (1 << 64) - 1
@@ -49,7 +50,10 @@ def of_precedence(number: int) -> int:
 
 
 def parse_code_points(text: str) -> int:
-    """Read a name, a number or a range, as in ``ef``, ``46`` or ``8-15``, as a set. Raises BadInput."""
+    """Read a name, a number or a range as a set: ``ef``, ``46``, ``8-15``.
+
+    Raises BadInput.
+    """
     if text.lower() in NAMES:
         return 1 << NAMES[text.lower()]
     low, dash, high = text.partition("-")
@@ -79,6 +83,11 @@ def list_code_points(members: int) -> list[int]:
     return [number for number in range(HIGHEST_CODE_POINT + 1) if members >> number & 1]
 
 
+def match_code_points(value: int, mask: int) -> list[int]:
+    """The code points that have a value under a mask, ascending."""
+    return [number for number in range(HIGHEST_CODE_POINT + 1) if number & mask == value]
+
+
 def runs_of(members: int) -> Iterator[tuple[int, int]]:
     """Yield the first and the last of each run of code points in a set."""
     low = 0
@@ -96,21 +105,5 @@ def code_points_text(members: int, joint: str = ",") -> str:
 
 @lru_cache(maxsize=4096)
 def code_point_masks(members: int | None) -> tuple[tuple[int, int], ...]:
-    """Return disjoint (value, mask) pairs of six bits for exactly a set; one with mask 0 for all."""
-    return ((0, 0),) if members is None else tuple(_halve(members, CODE_POINT_BITS - 1))
-
-
-def _halve(members: int, bit: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of a set of numbers below 2^(bit + 1), by halving it."""
-    if not members:
-        return
-    if members == (1 << (1 << bit + 1)) - 1:
-        yield 0, 0
-        return
-    size = 1 << bit
-    low, high = members & ((1 << size) - 1), members >> size
-    if low == high:
-        yield from _halve(low, bit - 1)
-        return
-    yield from ((value, mask | size) for value, mask in _halve(low, bit - 1))
-    yield from ((value | size, mask | size) for value, mask in _halve(high, bit - 1))
+    """Return disjoint (value, mask) pairs for exactly a set; mask 0 for all."""
+    return ((0, 0),) if members is None else tuple(halve_members(members, CODE_POINT_BITS - 1))

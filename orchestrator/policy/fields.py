@@ -140,7 +140,11 @@ TCP_FLAGS = MatchField(
     "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _map_both(8), every=(), carriers=_TCP,
     only="only tcp has flags: name tcp as the protocol", shift=0, shown=_map_shown(0x02, 0x10, 0x12, 0x04, 0x18),
 )  # fmt: skip
-DSCP = MatchField("dscp", "dscp", "dscp", Kind.SET, _map_both(6), every=None, shift=8, is_maskable=False, label="dscp")
+DSCP_SHIFT = 8
+"""How far above TCP flags it stands in the word of bits."""
+DSCP = MatchField(
+    "dscp", "dscp", "dscp", Kind.SET, _map_both(6), every=None, shift=DSCP_SHIFT, is_maskable=False, label="dscp"
+)
 SOURCE = MatchField("source", "source", "source", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES)
 DESTINATION = MatchField(
     "destination", "destination", "destination", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES

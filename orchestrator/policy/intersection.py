@@ -179,7 +179,7 @@ def _opposed_answers(moves: Sequence[Moves], closing: Sequence[Moves], direction
 def _answering(box: Box) -> Box:
     """The packets of the other direction.
 
-    What rows ask for under masks, such as TCP flags, is not that of the packet that opens their connection.
+    A packet that opens their connection has other TCP flags, and other bits that rows ask for under masks.
     """
     any_word: dict[str, Any] = {field.axis: full_set(field, box.family) for field in WORD}
     return box._replace(

@@ -1,9 +1,9 @@
-"""What rules and boxes ask of the word of bits (`fields.WORD`), as disjoint (value, mask) pairs.
+"""Rules and boxes as (value, mask) pairs of the word of bits (`fields.WORD`).
 
     bit    13        8 7        0
           └── DSCP ──┘└ TCP flags┘
 
-A pair with mask 0 matches every word; it is the only one where nothing is asked for.
+Pairs are disjoint. One with mask 0 matches every word; it is the only one where nothing is asked for.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from math import prod
 from operator import itemgetter
 
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.dscp import EVERY_CODE_POINT, HIGHEST_CODE_POINT, code_point_masks
-from orchestrator.policy.fields import DSCP, TCP_FLAGS, WORD
+from orchestrator.policy.dscp import EVERY_CODE_POINT, code_point_masks, match_code_points
+from orchestrator.policy.fields import DSCP_SHIFT, TCP_FLAGS, WORD
 from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Rule
 from orchestrator.policy.space import Box
@@ -27,7 +27,6 @@ Pairs = tuple[tuple[int, int], ...]
 FLAG_BITS = (1 << TCP_FLAGS.bits[Family.IPV4]) - 1
 """The bits of TCP flags, which are the lowest of the word."""
 
-DSCP_SHIFT = DSCP.shift or 0
 ANY_WORD: Pairs = ((0, 0),)
 _NAMED = tuple(((1 << each.bits[Family.IPV4]) - 1) << (each.shift or 0) for each in WORD if not each.is_maskable)
 """The bits of each field of which flow entries name values."""
@@ -44,7 +43,10 @@ def words_of_box(box: Box) -> Pairs:
 
 
 def count_rows(mask: int) -> int:
-    """Return how many flow entries a word takes, for of some fields an entry names one value or none."""
+    """Return how many flow entries a word takes.
+
+    Of some fields an entry names one value or none.
+    """
     return prod(1 << (bits & ~mask).bit_count() for bits in _NAMED if mask & bits)
 
 
@@ -61,9 +63,9 @@ def split_word(value: int, mask: int) -> tuple[tuple[int, int], tuple[int, int]]
 
 @lru_cache(maxsize=4096)
 def code_points_under(value: int, mask: int) -> tuple[int, ...]:
-    """Return the code points of a word under its mask, ascending; none where DSCP is not looked at."""
+    """Return a word's code points under its mask; none where it asks none."""
     _, (wanted, looked_at) = split_word(value, mask)
-    return tuple(each for each in range(HIGHEST_CODE_POINT + 1) if each & looked_at == wanted) if looked_at else ()
+    return tuple(match_code_points(wanted, looked_at)) if looked_at else ()
 
 
 @lru_cache(maxsize=4096)

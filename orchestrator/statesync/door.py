@@ -1,4 +1,4 @@
-"""The TCP port of a member, where others come: connections that have not proven the key are few.
+"""The TCP port of a member: connections that have not proven the key are few.
 
     connection ─▶ from a member's address? ─▶ at most `MOST_OF_AN_ADDRESS` unproven ones ─▶ proven: a session
                       │ no: closed                │ one more: the oldest is closed

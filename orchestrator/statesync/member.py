@@ -95,10 +95,7 @@ class Member:
             self._run(partial(self._follow, number, address, self._removed[number]))
 
     def stop(self) -> None:
-        """End all threads and close the listener.
-
-        The program keeps its connections.
-        """
+        """End all threads and close the listener. The program keeps its connections."""
         self._ended.set()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -301,8 +298,7 @@ class Member:
 
     def _let_follow(self) -> None:
         while not self._ended.is_set():
-            connection = self._door.admit()
-            if connection is not None:
+            if (connection := self._door.admit()) is not None:
                 self._run(partial(self._lead, connection))
 
     # ----------------------------------------------------------------------------------------------- being followed

@@ -29,7 +29,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +90,7 @@ class Session:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silent_s * 1000))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(mine)
-            theirs = _read_nonce(connection)
+            theirs = _read_exactly(connection.recv, NONCE_BYTES)
             connection.settimeout(silent_s / _PINGS)
         except OSError as error:
             raise Unreachable(f"a member does not answer: {error}") from None
@@ -174,20 +174,17 @@ class Session:
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _read(self, count: int) -> bytes:
-        """Read so many bytes. The other side is sent a PING whenever none came for a while."""
-        parts = bytearray()
-        while len(parts) < count:
+        return _read_exactly(self._receive, count)
+
+    def _receive(self, most: int) -> bytes:
+        """Wait for bytes; send the other side a PING whenever none came for a while."""
+        while True:
             if not self.received and time.monotonic() > self.until_s:
                 raise TimeoutError("it does not prove the key")
             try:
-                part = self.connection.recv(count - len(parts))
+                return self.connection.recv(most)
             except TimeoutError:
                 self.send(PING, b"")
-                continue
-            if not part:
-                raise ConnectionError("it has closed the connection")
-            parts += part
-        return bytes(parts)
 
     def _mac(self, is_follower: bool, number: int, content: bytes) -> bytes:
         label = struct.pack("<?Q", is_follower, number)
@@ -211,10 +208,11 @@ def check_version(number: int, hello: Mapping[str, Any]) -> None:
         raise Forbidden(f"member {number} speaks version {hello.get('version')} of messages, this one {VERSION}")
 
 
-def _read_nonce(connection: socket.socket) -> bytes:
+def _read_exactly(receive: Callable[[int], bytes], count: int) -> bytes:
+    """Return so many bytes of a receiver that gives some of them at a time."""
     parts = bytearray()
-    while len(parts) < NONCE_BYTES:
-        part = connection.recv(NONCE_BYTES - len(parts))
+    while len(parts) < count:
+        part = receive(count - len(parts))
         if not part:
             raise ConnectionError("it has closed the connection")
         parts += part

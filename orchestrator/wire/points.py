@@ -29,7 +29,7 @@ MOST_IMPOSTORS, MOST_NAMES = 64, 16
 
 @document()
 class Impostor:
-    """A connection to a controller as a host's switch, which was not given the host's place."""
+    """A connection as a host's switch that was not given the host's place."""
 
     host: str
     address: str = describe("where it came from")

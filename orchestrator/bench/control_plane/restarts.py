@@ -1,9 +1,9 @@
-"""The cost of a switch that forgets its connections: cut, resumed for a while, or of stateless rules.
+"""The cost of a switch that forgets its connections.
 
 Connections talk through a switch, half of them from the end that opened them and half from the other end alone. Then
 the switch forgets: its daemon is killed and started again (`restart`), or it loses what it tracks and nothing else
-(`moved`: so does a connection find the switch to which its endpoint has moved). What comes afterwards depends on the
-list and on one row of the program:
+(`moved`: so does a connection find the switch to which its endpoint has moved). The list and one row of the program say
+how it goes on:
 
     cut          TCP of no known connection that is no SYN is dropped, as aclflow's programs do
     resume       for so long as the window is open such a segment asks the lists, as a first packet does, and is
@@ -127,7 +127,7 @@ def _measure_rounds(
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What became of the connections of one run; None where nothing says so."""
+    """The fate of the connections of one run; None where nothing says so."""
 
     kept: float
     kept_answering: float
@@ -182,9 +182,9 @@ def _take_up(vnf: VnfAcl, on: bool) -> None:
 
 
 def _count_strays(line: Line, first: int) -> float:
-    """How many of three ACKs of no connection reach the server: its kernel answers each with a reset.
+    """Count which of three ACKs of no connection reach the server.
 
-    They come from the `first` port and the next two.
+    Its kernel answers each with a reset. They come from the `first` port and the next two.
     """
     source, server = parse_address(Clients.ONE.address)[1], parse_address(SERVER_ADDRESS)[1]
     pseudo, ports = frames.pseudo_v4(source, server), range(first, first + 3)

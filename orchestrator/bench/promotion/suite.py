@@ -116,7 +116,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, j
             lifts(results, measure_lifts(vnf, most, sizes.lifts))
         measured = kept.row("drift", lambda: drift.measure(sizes.drift, place, bench.gauges.preload, bench.steps.next))
         drift.record(results, sizes.drift, measured)
-        _tracked(bench, place)
+        _measure_tracked(bench, place)
         _af_xdp(bench, place, results)
         _before_a_filter(bench, place, results)
     conclude(results, bench.values, most)
@@ -145,7 +145,7 @@ def _pair_planes(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
     return {(firewall, False): plain, (firewall, True): lifting}
 
 
-def _tracked(bench: _Bench, place: Layout) -> None:
+def _measure_tracked(bench: _Bench, place: Layout) -> None:
     """Measure the largest number of rules in a domain that tracks connections.
 
     There a packet's connection is looked up before the lifted rows and before the list alike.

@@ -80,7 +80,7 @@ class VnfAcl:
             raise Refused("the switch has another master")
 
     def restart(self, program: Program) -> None:
-        """Kill the daemon, start another, and give it a program as soon as it has connected.
+        """Kill the daemon, start another, and give it a program once it has connected.
 
         Raises Unreachable.
         """
@@ -91,7 +91,7 @@ class VnfAcl:
         self.change(gap.correction(self._device.observe(), program, self._device.resolve), program)
 
     def modify(self, row: str) -> None:
-        """Give a row that is there, in the words of `ovs-ofctl`, other actions; empty the cache."""
+        """Give a row other actions, in the words of `ovs-ofctl`; empty the cache."""
         self.switch.ofctl("mod-flows", _BRIDGE, row, options=["--strict"])
         self.forget()
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from orchestrator.compile.equivalence.extension import NATIVE
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import DSCP, TCP_FLAGS
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT
+from orchestrator.policy.fields import DSCP_SHIFT, TCP_FLAGS
 from orchestrator.program.flows import FlowTable
 
 Items = npt.NDArray[Any]
@@ -123,7 +124,6 @@ _FIELDS = {
 }
 _CUT_SHORT, _UNKNOWN, _TWICE, _BESIDE, _NOT_A_PREFIX, _NO_SUCH = range(1, 7)
 _FAMILY_OF = {0x0800: 4, 0x86DD: 6}
-_DSCP_SHIFT, _HIGHEST_DSCP = DSCP.shift or 0, (1 << DSCP.bits[Family.IPV4]) - 1
 _HIGHEST_FLAGS = (1 << TCP_FLAGS.bits[Family.IPV4]) - 1
 
 
@@ -242,9 +242,9 @@ def _read_word(by_name: dict[str, _Test]) -> tuple[int, int]:
             raise _NotUnderstoodError(_NO_SUCH)
     if "dscp" in by_name:
         asked = by_name["dscp"]
-        if asked.mask != asked.ones or asked.value > _HIGHEST_DSCP:
+        if asked.mask != asked.ones or asked.value > HIGHEST_CODE_POINT:
             raise _NotUnderstoodError(_NO_SUCH)
-        value, mask = value | asked.value << _DSCP_SHIFT, mask | _HIGHEST_DSCP << _DSCP_SHIFT
+        value, mask = value | asked.value << DSCP_SHIFT, mask | HIGHEST_CODE_POINT << DSCP_SHIFT
     return value, mask
 
 

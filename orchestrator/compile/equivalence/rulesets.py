@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.fields import DSCP, FRAGMENTS, NUMBERS, OF_ICMP
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT, list_code_points
+from orchestrator.policy.fields import DSCP, DSCP_SHIFT, FRAGMENTS, NUMBERS, OF_ICMP
 from orchestrator.policy.model import AddressGroup, Rule, resolve
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
@@ -54,7 +55,6 @@ _WHOLE = (1 << 128) - 1
 _ONES = np.uint64(_HALF)
 _EVERY_PORT = [(0, HIGHEST_PORT)]
 _ANY_WORD = [(0, 0)]
-_DSCP_SHIFT, _HIGHEST_DSCP = DSCP.shift or 0, (1 << DSCP.bits[Family.IPV4]) - 1
 _KIND_OF = attrgetter(*(each.attribute for each in (*NUMBERS, DSCP, FRAGMENTS)), "established", "tcp_flags")
 _ICMP_OF = attrgetter(*(each.attribute for each in OF_ICMP))
 
@@ -187,12 +187,15 @@ def _list_words(rule: Rule) -> list[tuple[int, int]]:
 
 
 def _combine_words(flags: tuple[FlagMatch, ...], dscp: int | None) -> list[tuple[int, int]]:
-    """Return TCP flags under masks, each with every code point, of which flow entries name one or none."""
+    """Return TCP flags under masks, each with one code point or with all.
+
+    Flow entries name one code point or none.
+    """
     asked = [(each.value, each.mask) for each in flags] or _ANY_WORD
     if dscp is None:
         return asked
-    points = [point << _DSCP_SHIFT for point in range(_HIGHEST_DSCP + 1) if dscp >> point & 1]
-    return [(value | point, mask | _HIGHEST_DSCP << _DSCP_SHIFT) for value, mask in asked for point in points]
+    points = [point << DSCP_SHIFT for point in list_code_points(dscp)]
+    return [(value | point, mask | HIGHEST_CODE_POINT << DSCP_SHIFT) for value, mask in asked for point in points]
 
 
 def _port_set(ports: tuple[PortRange, ...], exact: int | None) -> list[tuple[int, int]]:

@@ -145,13 +145,16 @@ UNSEEN = tuple(field for field in FIELDS if field not in _LOOKED_AT)
 
 
 def widen(box: Box) -> Box:
-    """Return the packets of the least box that holds a box and looks at nothing that a row does not."""
+    """Widen a box to the least one that rows can say."""
     full: dict[str, Any] = {field.axis: full_set(field, box.family) for field in UNSEEN}
     return box._replace(**full) if full else box
 
 
 def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[CacheRow]:
-    """Yield disjoint rows for exactly a box's whole packets; there may be none. The box is one that rows can say."""
+    """Yield disjoint rows for exactly a box's whole packets; there may be none.
+
+    The box is one that rows can say.
+    """
     if not box.fragments & WHOLE:
         return
     own_icmp = box.protocols == 1 << OWN_ICMP[box.family]

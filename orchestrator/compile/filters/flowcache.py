@@ -177,7 +177,7 @@ class _Lists:
         return not self._reporting.isdisjoint(entry.counts)
 
     def _defer_others(self, entry: CacheEntry) -> CacheEntry:
-        """Leave to the packet filter what it reports, and what depends on what a row does not look at."""
+        """Leave reports, and what no row looks at, to the packet filter."""
         seen = widen(entry.box)
         return CacheEntry(seen, Verdict.DEFER) if seen != entry.box or self.is_reported(entry) else entry
 

@@ -280,7 +280,7 @@ def _match_ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _match_dscp(value: int, mask: int) -> str:
-    """Return a test of DSCP; where only some of its bits are looked at, one of the octet that it is in."""
+    """Return a test of DSCP, or of its octet under a mask."""
     if mask == HIGHEST_CODE_POINT:
         return f"-m dscp --dscp {value:#04x}"
     return f"-m tos --tos {value << 2:#04x}/{mask << 2:#04x}"

@@ -10,7 +10,7 @@ from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.words import ICMP_NAME, IP, owned
+from orchestrator.compile.nftables.words import ICMP_NAME, IP, spell_owned
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Action
@@ -119,7 +119,7 @@ class ListTable:
 
     def prefixes(self, each: FilterList) -> list[str]:
         """A list's prefixes of this IP version."""
-        return [owned(prefix) for prefix in each.prefixes if prefix.family is self.family]
+        return [spell_owned(prefix) for prefix in each.prefixes if prefix.family is self.family]
 
 
 def world_name(name: str, world: World) -> str:

@@ -24,7 +24,7 @@ from orchestrator.compile.filters.legs import OUTSIDE
 from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan
-from orchestrator.compile.nftables.words import IP, owned
+from orchestrator.compile.nftables.words import IP, spell_owned
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.prefilter import Misdirect
@@ -96,7 +96,7 @@ class _Frame(ListTable):
             if mine:
                 mark = f"{MISDIRECTED | number:#010x}"
                 self.declared.chain(f"to_{number}", [f"meta mark set {mark}"])
-                elements += [f"{owned(prefix)} : jump to_{number}" for prefix in mine]
+                elements += [f"{spell_owned(prefix)} : jump to_{number}" for prefix in mine]
                 marks.append(f'{mark} comment "{MISDIRECTED_WORDS}" : accept')
         field = f"{IP[self.family]} daddr"
         self.declared.map("sent_on", ["meta mark"], marks, "counter")

@@ -49,8 +49,8 @@ def interval(axis: Axis, family: Family, low: int, high: int) -> str:
     return ends[0] if low == high else "-".join(ends)
 
 
-def owned(prefix: Prefix) -> str:
-    """A prefix as nft lists it: one address without its length."""
+def spell_owned(prefix: Prefix) -> str:
+    """Write a prefix as nft lists it: one address without its length."""
     return str(prefix).removesuffix(f"/{prefix.family.bits}")
 
 

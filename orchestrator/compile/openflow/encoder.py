@@ -24,7 +24,8 @@ from orchestrator.compile.openflow.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.errors import TooLarge
-from orchestrator.policy.maskedword import DSCP_SHIFT, FLAG_BITS, code_points_under
+from orchestrator.policy.fields import DSCP_SHIFT
+from orchestrator.policy.maskedword import FLAG_BITS, code_points_under
 from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.rules import ANY_BYTE, FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
@@ -86,7 +87,7 @@ class MaskedRules(NamedTuple):
 
 
 def with_port_masks(rules: RuleTable) -> MaskedRules:
-    """Return every atom for each code point, and each pair of port masks of both sides.
+    """Return every atom for each code point and pair of port masks.
 
     Raises TooLarge.
     """

@@ -188,7 +188,10 @@ def _make_covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
 
 
 def _around_ports(atom: Atom, points: Sequence[int], register: Field | None) -> tuple[list[bytes], bytes]:
-    """A match's fields before the ports for each of some code points, and those behind, in canonical order."""
+    """Return a match's fields before the ports, by code point, and those behind.
+
+    They are in canonical order.
+    """
     six = atom.family == Family.IPV6
     head = [exact_term(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
     fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)

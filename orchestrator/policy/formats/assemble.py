@@ -250,7 +250,10 @@ class Assembler:
         )
 
     def _said(self, match: Match) -> str:
-        """`repr(match)`, faster; without DSCP where it is not asked for, as ids were made before there was one."""
+        """`repr(match)`, faster; without DSCP where it is not asked for.
+
+        So ids stay what they were before there was DSCP.
+        """
         names = _FIELDS if match.dscp is not None else _WITHOUT_DSCP
         return f"Match({', '.join(f'{name}={self._written(getattr(match, name))}' for name in names)})"
 

@@ -107,7 +107,7 @@ class Rule:
             object.__setattr__(self, field.attribute, normalise_ranges(asked))
 
     def _check_dscp(self, asked: int) -> None:
-        """Raise unless it is a set of code points; that of all of them is None."""
+        """Raise unless it is a set of code points; all of them are None."""
         if not 0 < asked <= EVERY_CODE_POINT:
             raise BadInput("an empty set of DSCP values matches nothing; leave it out to match every one", place="dscp")
         if asked == EVERY_CODE_POINT:

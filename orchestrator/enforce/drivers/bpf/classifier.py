@@ -87,7 +87,7 @@ class KernelClassifier(KernelProgram):
 def made_tables(
     half: int, rows: Sequence[CacheRow], counter: Callable[[int], int]
 ) -> Iterator[dict[str, dict[int, int]]]:
-    """Make the tables of a set in one half; yield their descriptors, by map and place.
+    """Make the tables of a set in one half; yield descriptors by map and place.
 
     They are closed at the end, with those that were added. A map of maps keeps what was put into it. `counter`: the
     place of a cookie's counter. Raises TooLarge, Refused, Missing.

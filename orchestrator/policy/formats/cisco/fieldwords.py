@@ -199,7 +199,10 @@ def _read_icmp(words: Words, family: Family, axes: Axes) -> None:
 
 
 def service(words: Words, axes: Axes) -> None:
-    """Read ``dscp ef``, in IOS-XR also ``dscp range af11 af13``, or ``precedence critical``, where they follow."""
+    """Read ``dscp ef`` or ``precedence critical`` where they follow.
+
+    In IOS-XR also ``dscp range af11 af13``.
+    """
     while words.peek() in ("dscp", "precedence"):
         members = _code_points(words) if words.take("a field") == "dscp" else of_precedence(_precedence(words))
         narrow(axes, DSCP.axis, members)

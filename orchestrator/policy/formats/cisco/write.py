@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
-from orchestrator.policy.dscp import HIGHEST_CODE_POINT, code_point_masks
+from orchestrator.policy.dscp import code_point_masks, match_code_points
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.formatlimits import (
     EXPIRES,
@@ -188,14 +188,13 @@ class _Writer(ListWriter):
 
 
 def _write_services(rule: Rule) -> list[str]:
-    """The words for each code point that a rule asks for, or for eight at once."""
+    """The words for each code point of a rule, or for eight at once."""
     found = []
     for value, mask in code_point_masks(rule.dscp) if rule.dscp is not None else ():
         if mask == _PRECEDENCE:
             found.append(f" precedence {value >> 3}")
         else:
-            points = range(HIGHEST_CODE_POINT + 1)
-            found += [f" dscp {point}" for point in points if point & mask == value]
+            found += [f" dscp {point}" for point in match_code_points(value, mask)]
     return found or [""]
 
 

@@ -162,7 +162,7 @@ def _write_address(option: str, prefix: Prefix) -> tuple[str, ...]:
 
 
 def _write_services(rule: Rule) -> list[tuple[str, ...]]:
-    """Return the options for each DSCP, or for several under a mask of the octet that it is in."""
+    """Return the options for each DSCP, or for several by their octet's mask."""
     if rule.dscp is None:
         return [()]
     return [

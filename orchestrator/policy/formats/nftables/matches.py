@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.dscp import HIGHEST_CODE_POINT
+from orchestrator.policy.dscp import HIGHEST_CODE_POINT, match_code_points
 from orchestrator.policy.fields import DSCP
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.json_text import quote_value
@@ -150,7 +150,8 @@ def _masked_match(draft: Draft, inner: object, op: object, right: object) -> Non
         narrow_field(draft, found, blocks if op == "==" else spans.minus(whole, blocks))
     elif found.axis == DSCP.axis and op in ("==", "!="):
         mask, wanted = found.number(inner[1]), found.number(right)
-        points = (point for point in range(HIGHEST_CODE_POINT + 1) if (point & mask == wanted) is (op == "=="))
+        equal = match_code_points(wanted, mask)
+        points = equal if op == "==" else [each for each in range(HIGHEST_CODE_POINT + 1) if each not in equal]
         narrow_field(draft, found, spans.union(Span(point, point) for point in points))
     else:
         raise BadInput("single bits of this field cannot be looked at here")

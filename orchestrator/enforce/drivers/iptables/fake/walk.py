@@ -195,7 +195,7 @@ class _Line:
         return address in ipaddress.ip_network(next(self._words))
 
     def _is_served(self, word: str, value: str) -> bool:
-        """Evaluate a match of DSCP, or of the octet that it is in, whose ECN bits are 0 here."""
+        """Evaluate a match of DSCP, or of its octet, whose ECN bits are 0 here."""
         wanted, _, mask = value.partition("/")
         if word == "--dscp":
             return self._packet.dscp == int(wanted, 0)
