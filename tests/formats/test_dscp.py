@@ -141,6 +141,7 @@ def ruleset(*rules: list[object]) -> str:
     [
         (FIELD, "==", "ef", EF),
         (FIELD, "==", {"set": [46, "cs1", {"range": [10, 12]}]}, EF | 1 << 8 | 7 << 10),
+        (FIELD, "==", {"set": ["df", "lephb"]}, 0b11),
         (FIELD, "!=", 46, EVERY_CODE_POINT & ~EF),
         (FIELD, ">=", 56, of_precedence(7)),
         ({"&": [FIELD, 0x38]}, "==", 40, of_precedence(5)),

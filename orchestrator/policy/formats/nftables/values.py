@@ -33,6 +33,7 @@ _ICMP_CODES = {
     "net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4,
     "net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13,
 }  # fmt: skip
+_CODE_POINTS = {**NAMES, "df": 0, "lephb": 1}
 _ICMPV6_TYPES = {
     "destination-unreachable": 1, "packet-too-big": 2, "time-exceeded": 3, "parameter-problem": 4, "echo-request": 128,
     "echo-reply": 129, "mld-listener-query": 130, "mld-listener-report": 131, "mld-listener-done": 132,
@@ -208,7 +209,7 @@ icmpv6_code = _make_byte_reader(_ICMPV6_CODES, "an ICMPv6 code")
 
 def code_point(value: object) -> int:
     """Read a DSCP."""
-    found = NAMES.get(value) if isinstance(value, str) else None
+    found = _CODE_POINTS.get(value) if isinstance(value, str) else None
     return _read_number(value, HIGHEST_CODE_POINT, "a DSCP") if found is None else found
 
 
