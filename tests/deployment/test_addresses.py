@@ -74,5 +74,4 @@ def test_where_it_listens_and_is_asked(
 def test_a_roll_over_asks_every_service(tmp_path: Path) -> None:
     others = {"control2": {"ansible_host": "2001:db8::3"}, "c3.example.org": {}}
     found = defaults(tmp_path, "control1", {"ansible_host": "192.0.2.2"}, others)["aclflow_rollover_services"]
-    assert found[0] == "https://192.0.2.2:8420"
-    assert sorted(found[1:]) == ["https://[2001:db8::3]:8420", "https://c3.example.org:8420"]
+    assert found == ["https://192.0.2.2:8420", "https://[2001:db8::3]:8420", "https://c3.example.org:8420"]

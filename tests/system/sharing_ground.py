@@ -59,10 +59,10 @@ def lossy(world: World) -> Iterator[Callable[[str], None]]:
     heal(world)
 
 
-def restrict(world: World, rule: str) -> None:
-    """Give the router between members one more rule."""
+def restrict(world: World, rule: str, *, anew: bool = False) -> None:
+    """Give the router between members one more rule, or `anew` this one for all others, in one step."""
     table = f"table ip sstest {{ chain f {{ type filter hook forward priority 0; {rule}; }}; }}"
-    world.run(MIDDLE, "nft", "-f", "-", text=table)
+    world.run(MIDDLE, "nft", "-f", "-", text=f"delete table ip sstest\n{table}" if anew else table)
 
 
 def heal(world: World) -> None:
