@@ -64,6 +64,7 @@ class Prober:
         self.batches: Counter[int] = Counter()
         """How many batches were sent in each moment; those whose moment changed meanwhile count for the first one."""
         self.sent = 0
+        """How many packets were handed to the wire; those that no queue took are none."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -97,7 +98,7 @@ class Prober:
                 sender.send(template + mark(number, moment, self._batch))
             except OSError:  # the queue is full while the switch is away
                 continue
-        self.sent += len(self._frames)
+            self.sent += 1
         self._collect(time.monotonic() + _PATIENCE_S, self._batch)
         self.batches[moment] += 1
 
