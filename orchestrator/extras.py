@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from orchestrator.errors import Missing
 
@@ -14,4 +16,10 @@ def needs_extra(extra: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise Missing(f"{purpose} needs {error.name}: pip install 'aclflow[{extra}]'") from None
+        raise Missing(f"{purpose} needs {error.name}: pip install {_describe_source(extra)}") from None
+
+
+def _describe_source(extra: str) -> str:
+    """Return pip's words for an extra: the lock that the wheel brought, with digests, where there is one."""
+    lock = Path(sys.prefix, "share/aclflow/requirements", f"{extra}.txt")
+    return f"--require-hashes -r {lock}" if lock.exists() else f"'aclflow[{extra}]'"

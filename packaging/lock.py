@@ -41,8 +41,12 @@ class Lock:
 
 LOCKS = (
     Lock("requirements.txt", "setup.cfg", ("--all-extras",)),
+    Lock("packaging/requirements/aerleon.txt", "setup.cfg", ("--extra", "aerleon"), "requirements.txt"),
     Lock("packaging/requirements/base.txt", "setup.cfg", within="requirements.txt"),
     Lock("packaging/requirements/console.txt", "setup.cfg", ("--extra", "console"), "requirements.txt"),
+    Lock("packaging/requirements/cuda.txt", "setup.cfg", ("--extra", "cuda"), "requirements.txt"),
+    Lock("packaging/requirements/dask.txt", "setup.cfg", ("--extra", "dask"), "requirements.txt"),
+    Lock("packaging/requirements/opencl.txt", "setup.cfg", ("--extra", "opencl"), "requirements.txt"),
     Lock("packaging/requirements/openstack.txt", "setup.cfg", ("--extra", "openstack"), "requirements.txt"),
     Lock("ansible/requirements.txt", "ansible/requirements.in"),
     Lock("packaging/requirements/ansible.txt", "packaging/requirements/ansible.in", within="ansible/requirements.txt"),

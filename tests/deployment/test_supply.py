@@ -24,9 +24,13 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 LOCKS = (
     "requirements.txt",
+    "packaging/requirements/aerleon.txt",
     "packaging/requirements/ansible.txt",
     "packaging/requirements/base.txt",
     "packaging/requirements/console.txt",
+    "packaging/requirements/cuda.txt",
+    "packaging/requirements/dask.txt",
+    "packaging/requirements/opencl.txt",
     "packaging/requirements/openstack.txt",
     "ansible/requirements.txt",
     "vnf-images/requirements.txt",
@@ -64,11 +68,14 @@ def pins(lock: str = "requirements.txt") -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_every_requirement_has_bounds_and_its_pin_is_within_them() -> None:
+def test_every_requirement_has_bounds_and_its_pin_is_within_them(sbom: ModuleType) -> None:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
-    listed = [Requirement(line) for line in parser["options"]["install_requires"].splitlines() if line.strip()]
-    assert len(listed) > 15
+    texts = [parser["options"]["install_requires"], *(parser["options.extras_require"][extra] for extra in sbom.EXTRAS)]
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    listed = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert len(listed) > 25
+    assert {path.stem for path in (ROOT / "packaging/requirements").glob("*.txt")} == sbom.EXTRAS | {"base", "ansible"}
     for each in listed:
         operators = {specifier.operator for specifier in each.specifier}
         assert {">=", "<"} <= operators, f"{each.name} has no bounds"
@@ -87,11 +94,11 @@ def test_every_lock_is_looked_at() -> None:
     assert found == set(LOCKS)
 
 
-@pytest.mark.parametrize(("name", "extras"), [("base", ""), ("console", "console"), ("openstack", "openstack")])
-def test_what_is_deployed_is_all_that_the_program_needs_as_tested(name: str, extras: str, sbom: ModuleType) -> None:
+@pytest.mark.parametrize("name", ["base", "aerleon", "console", "cuda", "dask", "opencl", "openstack"])
+def test_what_is_deployed_is_all_that_the_program_needs_as_tested(name: str, sbom: ModuleType) -> None:
     lock, tested = pins(f"packaging/requirements/{name}.txt"), pins()
     assert {package: tested[package] for package in lock} == lock
-    assert set(lock) == set(sbom.needed("aclflow", frozenset({extras} - {""}))) - {"aclflow"}
+    assert set(lock) == set(sbom.needed("aclflow", frozenset({name} - {"base"}))) - {"aclflow"}
 
 
 def test_every_installation_of_the_project_checks_digests() -> None:
@@ -103,11 +110,21 @@ def test_every_installation_of_the_project_checks_digests() -> None:
     assert role.count("aclflow_pip + ") == 2
     assert "aclflow_pip + ['--no-index', '--no-deps'" in role
     assert "aclflow_pip + ['--require-hashes']" in role
+    assert role.index("include_tasks: digest.yml") < role.index("aclflow_pip + ")
+    driver = (ROOT / "ansible/roles/neutron_driver/tasks/main.yml").read_text()
+    assert driver.index("tasks_from: digest") < driver.index("aclflow_neutron_pip + ")
     onboarding = (ROOT / "ansible/roles/service/tasks/onboarding.yml").read_text()
     assert onboarding.count("bin/pip'") == onboarding.count("['--require-hashes']") == 1
     images = (ROOT / "vnf-images/imagebuilder/wheels.py").read_text()
     assert images.count('"pip"') == 1
     assert '"--require-hashes", "--requirement", _PINS' in images
+
+
+def test_every_installation_in_the_documents_checks_digests() -> None:
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [line for text in texts for line in text.read_text().splitlines() if "pip install" in line]
+    assert len(lines) > 4
+    assert [line for line in lines if "--require-hashes" not in line and "--no-index" not in line] == []
 
 
 def test_pip_refuses_a_file_with_another_digest(tmp_path: Path) -> None:
@@ -157,6 +174,34 @@ def test_the_bill_of_materials_names_all_that_is_needed_with_its_version(sbom: M
     refs = {main["bom-ref"], *(each["bom-ref"] for each in bill["components"])}
     for dependency in bill["dependencies"]:
         assert {dependency["ref"], *dependency["dependsOn"]} <= refs
+
+
+def test_what_extras_bring_is_on_the_bill_as_optional(sbom: ModuleType, tmp_path: Path) -> None:
+    wheel = tmp_path / "aclflow.whl"
+    wheel.write_bytes(b"a wheel")
+    scopes = {each["name"]: each["scope"] for each in sbom.bill(wheel)["components"]}
+    asked = {"nicegui", "openstacksdk", "aerleon", "distributed", "pyopencl", "cuda-core"}
+    assert {scopes[name] for name in asked} == {"optional"}
+    assert scopes["fastapi"] == scopes["cffi"] == "required"
+    assert not {"pytest", "mypy", "matplotlib"} & set(scopes), "what developers and measurements need is not deployed"
+
+
+def test_the_bill_of_neutrons_driver_leaves_versions_to_neutron(sbom: ModuleType, tmp_path: Path) -> None:
+    wheel = tmp_path / "networking_aclflow-0.1.0-py3-none-any.whl"
+    said = "Name: networking-aclflow\nVersion: 0.1.0\nRequires-Dist: neutron-lib\nRequires-Dist: oslo.log>=1\n"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("networking_aclflow-0.1.0.dist-info/METADATA", f"{said}\nNeeds nothing.\n")
+    bill = sbom.driver_bill(wheel)
+    main = bill["metadata"]["component"]
+    assert (main["name"], main["version"]) == ("networking-aclflow", "0.1.0")
+    assert main["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}]
+    assert [(each["purl"], "version" in each) for each in bill["components"]] == [
+        ("pkg:pypi/neutron-lib", False),
+        ("pkg:pypi/oslo-log", False),
+    ]
+    assert bill["dependencies"] == [
+        {"ref": main["bom-ref"], "dependsOn": ["pkg:pypi/neutron-lib", "pkg:pypi/oslo-log"]}
+    ]
 
 
 # From OSV's entries for these advisories, cut to what is read.

@@ -12,7 +12,7 @@ stackstate.py         what Heat, Nova and Neutron say of a stack, as VNFs
 fleets.py        `HeatCloud`: the cloud as the rest of aclflow sees it; VNFs of groups that alarms scale
 alarms.py        groups that grow and shrink by alarms of the cloud, not by decisions of ours
 
-The client libraries are an extra (`pip install 'aclflow[openstack]'`); only openstack.py imports them.
+The client libraries are an extra (`openstack` in `setup.cfg`); only openstack.py imports them.
 """
 
 from __future__ import annotations
