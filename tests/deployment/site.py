@@ -65,6 +65,7 @@ class Ops:
             "ansible_ssh_private_key_file": str(self._machines.key_file),
             "ansible_python_interpreter": "/usr/bin/python3",
             "aclflow_wheel": str(wheel),
+            "aclflow_wheel_sha256": "{{ lookup('ansible.builtin.pipe', 'sha256sum ' ~ aclflow_wheel).split()[0] }}",
             "aclflow_pip_arguments": PIP,
             "aclflow_ssh_key": str(self._machines.key_file),
             "aclflow_domain": DOMAIN,
