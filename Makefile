@@ -9,6 +9,8 @@ SEED   ?= 1
 TIME   ?= 300
 STORE  ?= sqlite
 ONLY   ?=
+# OSV's export of PyPI: the advisories that pinned packages are held against, without a network.
+OSV    ?= /var/cache/osv/PyPI.zip
 
 # Modules are compiled once and kept, whatever the environment says: tests and the lab start hundreds of Pythons.
 export PYTHONDONTWRITEBYTECODE :=
@@ -40,7 +42,7 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack cloud test-cloud test-ryu test-ansible deploy-log search chaos lint format bench docs package images pictures packages lock clean announcement
+.PHONY: help demo test test-long test-openstack cloud test-cloud test-ryu test-ansible deploy-log search chaos lint format bench docs advisories package images pictures packages lock clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -60,6 +62,7 @@ test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contrac
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
 test-long: DEBIAN += $(IMAGING) $(BOOTING) $(OPENCL) $(TRAFFIC) libclang-rt-14-dev
+test-long: export ACLFLOW_OSV = $(OSV)
 test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
 	$(more-packages)
 	$(BIN)/pytest -m long
@@ -128,12 +131,16 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
 	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
+advisories: $(VENV)/.ready  ## known vulnerabilities of pinned packages, by OSV's export of PyPI; OSV=path
+	$(BIN)/python packaging/advisories.py $(OSV)
+
 lock: $(VENV)/.ready  ## pin every package anew, with digests; UPGRADE=1 takes newer versions
 	$(BIN)/python packaging/lock.py $(if $(UPGRADE),--upgrade)
 
-package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, and its bill of materials, in dist/
+package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, Neutron's driver, and their bills of materials, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . ./networking-aclflow
 	$(BIN)/python packaging/sbom.py "$$(ls -t dist/aclflow-*.whl | head -1)" > dist/aclflow.cdx.json
+	$(BIN)/python packaging/sbom.py "$$(ls -t dist/networking_aclflow-*.whl | head -1)" > dist/networking-aclflow.cdx.json
 
 images: DEBIAN += $(IMAGING)
 images: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)

@@ -3,7 +3,7 @@
 python packaging/advisories.py PyPI.zip [requirements.txt | NAME.cdx.json ...]
 
 The file is OSV's export of PyPI (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip), or one advisory or a
-list of advisories as JSON (OSV schema 1.6). Without further names the locks of what the service and the console run are
+list of advisories as JSON (OSV schema 1.6). Without further names the locks of what is deployed are
 looked at. The exit status is 1 if a pinned version is affected, 2 if a file cannot be read.
 """
 
@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
-INSTALLED = (ROOT / "packaging/requirements/console.txt", ROOT / "packaging/requirements/openstack.txt")
+INSTALLED = sorted((ROOT / "packaging/requirements").glob("*.txt"))
 _PIN = re.compile(r"([A-Za-z0-9_.-]+)==([^\s;\\]+)")
 _PURL = re.compile(r"pkg:pypi/([^@]+)@([^?]+)")
 
