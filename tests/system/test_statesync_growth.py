@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 
@@ -12,9 +13,10 @@ from orchestrator.bench.state_sync.programs import Cluster
 from orchestrator.bench.state_sync.syncworld import Between, World
 from orchestrator.errors import BadInput
 from orchestrator.lab.processes import wait_until
-from orchestrator.statesync.layout import MOST_MEMBERS, NOWHERE
+from orchestrator.statesync.layout import MOST_MEMBERS
 
 MANY = 20
+ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_a_member_that_is_added_takes_connections_over_and_cuts_none(grown: tupl
         before = [ends.connect() for _ in range(MANY)]
         world.members = range(1, 5)
         for number in (1, 2, 3):
-            cluster.nodes[number].kernel.set_member(4, world.address(4))  # as `aclflow statesync add` does
+            world.run(number, *ACLFLOW, "add", f"4={world.address(4)}")
             assert cluster.nodes[number].member.is_whole
         assert talks(*ends.connect()), "nobody waits for one that has not come"
         cluster.start(4)
@@ -63,7 +65,9 @@ def test_a_member_that_left_makes_room_and_is_no_member_until_it_is_added_again(
         before = [ends.connect() for _ in range(MANY)]
         cluster.stop(3)
         for number in (1, 2):
-            cluster.nodes[number].kernel.set_member(3, NOWHERE)  # as `aclflow statesync remove` does
+            kernel = cluster.nodes[number].kernel
+            wait_until(lambda kernel=kernel: 3 not in kernel.settings().members, "it still takes part", 5)
+            world.run(number, *ACLFLOW, "remove", "3")
             wait_until(lambda number=number: 3 not in cluster.nodes[number].member.peers, "it is a member still", 5)
         back = cluster.start(3)
         assert talks(*ends.connect())
