@@ -15,12 +15,14 @@ from staging_world import HOSTS, Plant, deny_web, everywhere, planted
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
+from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Tenant
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.pops.poprecords import PopSettings
 from orchestrator.store.records import Committed, HostRecord, PolicySnapshot
 from orchestrator.store.sql.notices import Notices
+from orchestrator.store.unit import Unit
 from orchestrator.wire.points import PointState
 
 
@@ -96,6 +98,37 @@ def test_an_edge_switch_does_not_hold_the_hosts_back(plant: Plant) -> None:
     assert plant.program.generation == target - 1
     plant.read_back(*HOSTS)
     until(lambda: plant.program.generation == target)
+
+
+def test_a_change_that_nobody_confirms_goes_back_in_two_steps_too(plant: Plant) -> None:
+    before = everywhere(plant, deny_web("ingress"))
+
+    def put_to_confirm(unit: Unit) -> int:
+        change = unit.acls.replace("all", deny_web("egress"), author="test")
+        unit.acls.await_confirmation("all", change.version - 1, 60)
+        return change.generation
+
+    changed = plant.control.write(put_to_confirm)
+    assert changed == before + 2
+    plant.read_back(*HOSTS)
+    until(lambda: plant.program.generation == changed)
+    plant.read_back(*HOSTS)
+    time.sleep(CACHE_FOLLOWS_S)
+    passed_s = 0.0
+    keeper = Timekeeper(uptime=lambda: passed_s)
+    keeper.tick(plant.control)
+    assert plant.program.generation == changed
+    passed_s = 61.0
+    keeper.tick(plant.control)
+    target = plant.control.read(lambda unit: unit.domains.get("pop")).generation
+    assert target == changed + 2
+    assert plant.program.generation == target - 1, "a host that denies at one end only must not meet one that does not"
+    plant.read_back("h1")
+    time.sleep(0.1)
+    assert plant.program.generation == target - 1
+    plant.read_back("h2")
+    until(lambda: plant.program.generation == target)
+    assert plant.control.read(lambda unit: unit.acls.current("all")).acl == deny_web("ingress")
 
 
 def test_the_latest_goal_wins(plant: Plant) -> None:
