@@ -48,6 +48,8 @@ class Report:
     arrived: int = 0
     acknowledged: int = 0
     unanswered: int = 0
+    confirmed: int = 0
+    taken_back: int = 0
     wrong: int = 0
     missing: int = 0
     lost_writes: int = 0
@@ -181,6 +183,7 @@ class Story:
         report.packets, report.arrived = self._prober.sent, self._prober.arrivals.total()
         report.wrong = sum(wrong.values())
         report.acknowledged, report.unanswered = self._writer.acknowledged, self._writer.unanswered
+        report.confirmed, report.taken_back = self._writer.confirmed, self._writer.taken_back
         report.troubles += [self._describe_arrival(each, count) for each, count in list(wrong.items())[:_MOST_SHOWN]]
         report.troubles += self._writer.errors
         return report

@@ -5,6 +5,8 @@ It never forgets one that was acknowledged.
 A write goes out with the ETag of the list that it was made for. If its answer is lost, it is sent again, or another one
 is sent in its place: the first of them that comes through makes the ETag stale for the others. So at most one of them
 is committed, and reading the list tells which.
+
+Some writes wait to be confirmed: then they are, or they are taken back, until that outcome is known as well.
 """
 
 from __future__ import annotations
@@ -13,15 +15,27 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from orchestrator.client import AclSeen, Client
-from orchestrator.errors import AclflowError, Stale
+from orchestrator.errors import AclflowError, Conflict, Stale
 from orchestrator.lab.chaos.ledger import Ledger
 from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.policy.model import Acl, TenantId
 
 _AGAIN_S = 0.1
 _GIVE_UP_S = 120.0
+_CONFIRM_S = 600
+"""Longer than any write is tried for, so that no change goes back by itself."""
+_CONFIRMED, _TAKEN_BACK = 0.15, 0.15
+
+
+class Settling(Enum):
+    """The end of a write that waits to be confirmed."""
+
+    NONE = "it does not wait"
+    CONFIRM = "it is confirmed"
+    TAKE_BACK = "it is taken back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,8 @@ class Writer:
         self._lists = dict.fromkeys(TENANTS, FIRST)
         self._etags: dict[TenantId, str] = {}
         self.acknowledged = 0
+        self.confirmed = 0
+        self.taken_back = 0
         self.unanswered = 0
         self.errors: list[str] = []
 
@@ -56,35 +72,85 @@ class Writer:
         gives_up = self._world.draw.random() < self._gives_up
         tries = [self._begin_try(tenant, self._world.acl(self._lists[tenant]))]
         other = self._world.acl(self._lists[tenant]) if gives_up else None
-        until = time.monotonic() + _GIVE_UP_S
+        settling, before = self._draw_settling(), self._lists[tenant]
         with self._connect() as client:
-            while True:
-                try:
-                    return self._send(client, tenant, tries)
-                except Stale:
-                    return self._settle(client, tenant, tries)
-                except AclflowError:
-                    self.unanswered += 1
-                    if time.monotonic() > until:
-                        raise
-                time.sleep(_AGAIN_S)
-                if other is not None and len(tries) == 1:
-                    tries.append(self._begin_try(tenant, other))
+            self._put(client, tenant, tries, other, settling)
+            if settling is Settling.CONFIRM:
+                self._confirm(client, tenant)
+            elif settling is Settling.TAKE_BACK:
+                self._take_back(client, tenant, before)
 
     def check(self, client: Client) -> list[str]:
         """Return the tenants whose list is not the one that was acknowledged last."""
         return [f"{tenant}: not the list that was acknowledged" for tenant in TENANTS
                 if client.acls.read(tenant).acl != self._lists[tenant]]  # fmt: skip
 
+    def _draw_settling(self) -> Settling:
+        draw = self._world.draw.random()
+        if draw < _CONFIRMED:
+            return Settling.CONFIRM
+        return Settling.TAKE_BACK if draw < _CONFIRMED + _TAKEN_BACK else Settling.NONE
+
+    def _put(self, client: Client, tenant: TenantId, tries: list[_Try], other: Acl | None, settling: Settling) -> None:
+        """Send a list, and perhaps another one in its place, until it is known which was taken."""
+        until = time.monotonic() + _GIVE_UP_S
+        while True:
+            try:
+                return self._send(client, tenant, tries, None if settling is Settling.NONE else _CONFIRM_S)
+            except Stale:
+                return self._settle(client, tenant, tries)
+            except AclflowError:
+                self.unanswered += 1
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_AGAIN_S)
+            if other is not None and len(tries) == 1:
+                tries.append(self._begin_try(tenant, other))
+
+    def _confirm(self, client: Client, tenant: TenantId) -> None:
+        """Keep the change that waits, until that is known."""
+        until = time.monotonic() + _GIVE_UP_S
+        while True:
+            try:
+                client.acls.confirm(tenant)
+            except Conflict:  # the answer of an earlier call was lost, or the list was the same as before
+                return
+            except AclflowError:
+                self.unanswered += 1
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_AGAIN_S)
+            else:
+                self.confirmed += 1
+                return
+
+    def _take_back(self, client: Client, tenant: TenantId, before: Acl) -> None:
+        """Have the list of before the change again, until that is known."""
+        back = self._begin_try(tenant, before)
+        until = time.monotonic() + _GIVE_UP_S
+        while True:
+            try:
+                written = client.acls.revert(tenant)
+            except Conflict:  # the answer of an earlier call was lost, or the list was the same as before
+                return self._settle(client, tenant, [back])
+            except AclflowError:
+                self.unanswered += 1
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_AGAIN_S)
+            else:
+                self.taken_back += 1
+                return self._note_taken(tenant, back, written.etag, written.generation)
+
     def _begin_try(self, tenant: TenantId, acl: Acl) -> _Try:
         return _Try(acl, self._ledger.begin(self._world.permits({**self._lists, tenant: acl})))
 
-    def _send(self, client: Client, tenant: TenantId, tries: list[_Try]) -> None:
+    def _send(self, client: Client, tenant: TenantId, tries: list[_Try], confirm_s: int | None) -> None:
         """Send the newest try."""
         if tenant not in self._etags:
             self._etags[tenant] = client.acls.read(tenant).etag
         newest = tries[-1]
-        written = client.acls.put(tenant, newest.acl, etag=self._etags[tenant])
+        written = client.acls.put(tenant, newest.acl, etag=self._etags[tenant], confirm_s=confirm_s)
         self.acknowledged += 1
         self._note_taken(tenant, newest, written.etag, written.generation)
         self._note_refused(tries, newest)
