@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
 TABLES = PAGE.partition("## The switch's cache")[0]
@@ -52,6 +54,15 @@ def test_each_test_is_in_the_file_that_is_named_with_it() -> None:
         found = {test for name in files for test in TESTS[name]}
         functions = {name for name in named if name.startswith("test_") and not name.endswith(".py")}
         assert not files or functions <= found, (row, functions - found)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_each_test_that_a_page_names_exists(page: Path) -> None:
+    named = NAMED.findall(page.read_text(encoding="utf-8"))
+    tests = {name for name in named if re.fullmatch(r"test_\w+", name)}
+    files = {name for name in named if re.fullmatch(r"(?:\w+/)+test_\w+\.py", name)}
+    assert tests - DEFINED == set()
+    assert {name for name in files if name.removeprefix("tests/") not in TESTS} == set()
 
 
 SUFFIXES = (".py", ".h", ".json", ".cloud-config")

@@ -206,6 +206,8 @@ def _show_chaos(report: Report, console: Console) -> None:
         ("requests that got no answer, and were sent again", f"{report.unanswered:,}"),
         ("rounds", f"{report.rounds:,} in {report.seconds:.0f} s"),
         ("kinds of faults", f"{len(report.faults):,}"),
+        ("rounds without a fault, whose step was not reached", f"{sum(report.not_reached.values()):,}"),
+        ("changes confirmed, and taken back", f"{report.confirmed:,}, {report.taken_back:,}"),
         ("seconds to exact again, median and most", _spell_spread(report.settled_s)),
     ):
         table.add_row(words, value)

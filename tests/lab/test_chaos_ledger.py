@@ -102,6 +102,8 @@ def test_every_process_is_killed_and_every_way_of_messages_broken() -> None:
     assert len(set(names)) == len(names)
     for part in ("service", "controller", "ovs-vswitchd", "ovsdb-server", "agent-fw1"):
         assert f"killed: {part}" in names
+    for part in ("service", "controller", "agent-fw1"):
+        assert f"paused: {part}" in names
     for way in ("writer to service", "enforcers to service", "switches to controller"):
         for what in ("cut", "late", "twice", "lose answers"):
             assert f"{what}: {way}" in names

@@ -38,6 +38,7 @@ def matrix() -> tuple[Fault, ...]:
     """Return every fault."""
     found = [Fault("nothing", lambda _: None, _SHORT)]
     found += [_kill_service(*names) for names in _KILLED]
+    found += [_pause_process(name) for name in (SERVICE, CONTROLLER, AGENT)]
     found += [_kill_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
     found += [
         Fault("the service's disk is full", lambda at: at.fill(SERVICE), _MIDDLE),
@@ -58,6 +59,10 @@ def _kill_service(*names: str) -> Fault:
             stage.lab.kill(name)
 
     return Fault(f"killed: {' and '.join(names)}", kill_services, _MIDDLE)
+
+
+def _pause_process(name: str) -> Fault:
+    return Fault(f"paused: {name}", lambda stage: stage.pause(name), _LONG)
 
 
 def _kill_at_step(command: str, step: str) -> Fault:

@@ -54,6 +54,9 @@ class Report:
     missing: int = 0
     lost_writes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    """How often each fault struck."""
+    not_reached: dict[str, int] = field(default_factory=dict)
+    """Rounds in which a process did not come to the step at which it should have ended: no fault struck."""
     settled_s: list[float] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
@@ -166,9 +169,9 @@ class Story:
             fault = next(cards)
             told(fault.name, passed / wishes.seconds, self._prober.sent)
             before = len(report.troubles)
-            self._run_round(fault, report)
+            counted = report.faults if self._run_round(fault, report) else report.not_reached
             report.rounds += 1
-            report.faults[fault.name] = report.faults.get(fault.name, 0) + 1
+            counted[fault.name] = counted.get(fault.name, 0) + 1
             report.troubles[before:] = [f"{fault.name}: {each}" for each in report.troubles[before:]]
             if not self._prober.is_alive:
                 report.troubles.append("the prober has ended")
@@ -195,14 +198,16 @@ class Story:
 
     # -------------------------------------------------------------------------------------------------------- a round
 
-    def _run_round(self, fault: Fault, report: Report) -> None:
+    def _run_round(self, fault: Fault, report: Report) -> bool:
+        """Carry out a round; return whether its fault struck."""
+        has_struck = True
         draw = self._world.draw
         burst = Burst(self._writer, draw.randint(2, 4))
         waits_s, lasts_s = draw.uniform(0.0, 0.15), draw.uniform(*fault.lasts_s)
         if fault.victim:
             fault.begin(self._stage)
             burst.start()
-            self._until_ended(fault.victim)
+            has_struck = self._wait_until_ended(fault.victim)
         else:
             burst.start()
             time.sleep(waits_s)
@@ -213,19 +218,21 @@ class Story:
         burst.join()
         if burst.error is not None:
             report.troubles.append(f"no write comes through any more: {burst.error}")
-            return
+            return has_struck
         try:
             self._settle(report)
         except AclflowError as error:
             report.troubles.append(str(error))
         report.settled_s.append(time.monotonic() - healed)
+        return has_struck
 
-    def _until_ended(self, victim: str) -> None:
-        """Wait until a process has ended at its step, if it comes to it."""
+    def _wait_until_ended(self, victim: str) -> bool:
+        """Wait until a process has ended at its step; return whether it came to it."""
         until = time.monotonic() + _STEP_PATIENCE_S
         process = self._stage.lab.state.process(victim)
-        while processes.alive(process) and time.monotonic() < until:
+        while (lives := processes.alive(process)) and time.monotonic() < until:
             time.sleep(_LOOK_S)
+        return not lives
 
     def _settle(self, report: Report) -> None:
         """Check that hosts hold the last write, lists are as acknowledged, packets as decided."""

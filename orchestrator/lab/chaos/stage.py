@@ -154,6 +154,15 @@ class Stage:
         with (self.lab.layout.run_dir / "clock").open("r+b") as clock:
             clock.write(_SECONDS.pack(seconds))
 
+    def pause(self, name: str) -> None:
+        """Stop a process where it is, in the middle of whatever it does."""
+        processes.send(self.lab.state.process(name), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let every process go on that was stopped."""
+        for each in self.lab.state.processes:
+            processes.send(each, signal.SIGCONT)
+
     def fill(self, disk: str) -> None:
         """Leave nothing free on a disk."""
         with (self.lab.layout.run_dir / disk / _BALLAST).open("wb", buffering=0) as ballast, suppress(OSError):
@@ -172,6 +181,7 @@ class Stage:
         for disk in (SERVICE, CONTROLLER):
             self.empty(disk)
         self.move_clock(0)
+        self.resume()
         self.database.bring_back()
         self.plane.supervise()
 
