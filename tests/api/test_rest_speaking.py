@@ -12,13 +12,14 @@ from served import Served
 
 from orchestrator.client import Client, Host
 from orchestrator.errors import BadInput
+from orchestrator.identity.names import FILTERS, OPENFLOW
 from orchestrator.program.countframes import CountFrame, encode_frames
 from orchestrator.program.counts import join_counts
 from orchestrator.store.records import Role
 
 DOMAIN, OTHER = "town", "village"
 HOSTS = ("host1", "host2")
-FIREWALLS = {"fw1": "nftables", "fw2": "iptables", "fw3": "queue", "fs1": "nftables"}
+FIREWALLS = {"fw1": "nftables", "fw2": "iptables", "fw3": "queue", "fw4": "queue", "fs1": "nftables"}
 DEVICES = (*HOSTS, "edge1", *FIREWALLS)
 
 
@@ -49,6 +50,7 @@ ENFORCERS: Mapping[str, dict[str, object]] = {
                                  "tiers": frozenset({"host", "edge"})},
     "fw1": {"kind": "nftables", "devices": frozenset({"fw1"}), "tiers": frozenset({"server"})},
     "fw2": {"kind": "iptables", "devices": frozenset({"fw2"}), "tiers": frozenset({"server"})},
+    "fw4": {"kind": "queue", "devices": frozenset({"fw4"}), "tiers": frozenset({"server"})},
     "fs1": {"kind": "nftables", "devices": frozenset({"fs1"}), "tiers": frozenset({"server"}), "server": "fs1"},
     "host1": {"kind": "nftables", "tiers": frozenset({"server"})},
     "fw3": {"kind": "openflow", "hosts": ("host1",), "devices": frozenset({"host1"}),
@@ -272,6 +274,10 @@ def test_an_epoch_that_was_never_given_is_nobodys(speakers: Speakers) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- enrolment
+
+
+def test_every_kind_of_enforcement_point_is_tried() -> None:
+    assert {each["kind"] for each in ENFORCERS.values()} == {OPENFLOW, *FILTERS}
 
 
 def test_only_a_controllers_token_names_hosts(admin: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,8 @@ from orchestrator.identity.files import AuthorityDir
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.identity.trust import client_context
+
+OPENAPI = Path(__file__).parents[1] / "api/openapi.json"
 
 
 def test_who_has_enrolled_is_known_by_its_certificate_and_by_no_token(machine: Machine, admin: Client) -> None:
@@ -116,6 +120,21 @@ def test_a_switch_is_nobody_at_the_service(machine: Machine, admin: Client) -> N
     machine.keep(made.certificate)
     with machine.client() as client, pytest.raises((Unauthenticated, Unreachable)):
         client.tokens.read_own()
+
+
+def test_a_switchs_certificate_is_good_on_no_route(machine: Machine, admin: Client) -> None:
+    """Neither there where switches are spoken for nor anywhere else that asks who it is."""
+    made = admin.certificates.issue_for_switch("pop1", "host1", request_of(machine.key, "host1"))
+    machine.keep(made.certificate)
+    enforcer = another(machine).enrol(admin.enrolment.invite("pop1")).enforcer
+    values = {"domain": "pop1", "host": "host1", "enforcer": str(enforcer), "name": "host1"}
+    paths = json.loads(OPENAPI.read_text())["paths"]
+    asked = [(verb, path) for path, verbs in paths.items() for verb, said in verbs.items() if "security" in said]
+    assert ("post", "/v1/domains/{domain}/enforcers/{enforcer}/report") in asked
+    with httpx.Client(base_url=machine.service.url, verify=machine.trust(), timeout=30) as http:
+        for verb, path in asked:
+            url = re.sub(r"{(\w+)}", lambda name: values.get(name[1], "1"), path)
+            assert http.request(verb.upper(), url).status_code == 401, (verb, path)
 
 
 def test_a_switch_gets_a_certificate_for_a_token_that_is_good_for_nothing_else(machine: Machine, admin: Client) -> None:
