@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from orchestrator.bench.control_plane import abuse
 from orchestrator.bench.control_plane.worstlists import SLOW, Kind, Shape, find_worst
+from orchestrator.control.control import Control
+from orchestrator.errors import Busy
 
 
 def test_the_known_slow_lists_pass_the_ceiling() -> None:
@@ -35,8 +41,28 @@ def test_a_search_follows_what_is_slow_and_keeps_below_the_ceiling() -> None:
     assert slowest.rules * slowest.ports > max(each.rules * each.ports for each in SLOW if each.kind is Kind.CROSSING)
 
 
+def test_a_write_that_is_answered_busy_first_is_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers = iter((True, False, True, True))
+    carry_out = Control.carry_out
+
+    def be_busy(control: Control, *arguments: object, **named: object) -> object:
+        if next(answers, False):
+            raise Busy("others hold the store")
+        return carry_out(control, *arguments, **named)  # type: ignore[arg-type]
+
+    world = abuse._World(tmp_path)
+    try:
+        monkeypatch.setattr(Control, "carry_out", be_busy)
+        assert len(world.change_rules(2, 0)) == 2
+        assert world.refused == 3
+    finally:
+        monkeypatch.undo()
+        world.close()
+
+
 def test_a_few_rules_under_abuse_are_measured() -> None:
     found = abuse.cost(1, 1, changes=4)
     assert [len(each) for each in (*found.quiet, *found.abused)] == [4, 4]
     assert min(*found.quiet[0], *found.abused[0]) > 0
+    assert len(found.refused) == 1
     assert len(found.worst) == 1

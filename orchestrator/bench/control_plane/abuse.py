@@ -56,10 +56,14 @@ _LOOK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Milliseconds of single rules by round, without and with abuse, and the abuser's lists."""
+    """Milliseconds of single rules by round, without and with abuse, and the abuser's lists.
+
+    `refused` is how many answers "busy" (503) each round under abuse had; the wait after one counts as the rule's.
+    """
 
     quiet: Sequence[Sequence[float]]
     abused: Sequence[Sequence[float]]
+    refused: Sequence[int]
     lists: int
     longest_list_s: float
     worst: Sequence[str]
@@ -80,9 +84,11 @@ def measure(results: Results, progress: Callable[[str], None], *, quick: bool) -
     results.figures["one_rule_p99_quiet_ms"] = Figure.of(quiet, "ms")
     results.figures["one_rule_p99_under_abuse_ms"] = Figure.of(abused, "ms")
     results.figures["one_rule_longest_under_abuse_ms"] = Figure.of([*map(max, found.abused)], "ms")
+    results.figures["one_rule_refused_under_abuse"] = Figure.of([*map(float, found.refused)], "of a round")
     results.notes.append(
         f"abuse: {found.lists} of the worst lists were put meanwhile, the longest took {found.longest_list_s:.1f} s "
-        "with its waiting; a tenant whose turns take long lets others go first, so a few of their writes wait for one. "
+        "with its waiting; a tenant whose turns take long lets others go first, so a few of their writes wait for one, "
+        f"and of {_CHANGES} so many are answered `busy` first, as `one_rule_refused_under_abuse` says. "
         f"The worst that a search found: {'; '.join(found.worst)}"
     )
 
@@ -102,6 +108,8 @@ class _World:
             token = unit.enforcers.invite(_DOMAIN, expires=unit.now + dt.timedelta(hours=1), author="bench")
             self._enforcer = unit.enforcers.enrol(token, name="controller", kind="openflow").enforcer.id
         self._sequence = itertools.count(1)
+        self.refused = 0
+        """How many writes of single rules were answered that others hold the store."""
 
     def close(self) -> None:
         self._precompiler.close()
@@ -124,8 +132,11 @@ class _World:
     def _insist(self, work: Callable[[Unit], object]) -> None:
         """Write, again where its turn does not come; the wait counts."""
         while True:
-            with suppress(Busy):
+            try:
                 self._control.carry_out(work, payer=_OTHER)
+            except Busy:
+                self.refused += 1
+            else:
                 return
 
     def put_list(self, acl: Acl) -> float:
@@ -226,7 +237,7 @@ def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
 
     The worst lists are searched for first.
     """
-    quiet, abused, numbers, sent = [], [], itertools.count(20, changes), list[float]()
+    quiet, abused, refused, numbers, sent = [], [], [], itertools.count(20, changes), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         world = _World(Path(folder))
         try:
@@ -236,8 +247,10 @@ def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
                 world.change_rules(20, 0)
                 for _ in range(rounds):
                     quiet.append(world.change_rules(changes, next(numbers)))
+                    before = world.refused
                     with _abuse(world, lists) as taken:
                         abused.append(world.change_rules(changes, next(numbers)))
+                    refused.append(world.refused - before)
                     sent += taken
         finally:
             world.close()
@@ -245,7 +258,7 @@ def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
         f"{each.kind.value} ({each.rules} rules, {each.ports} ports, {each.addresses} addresses): {taken_s:.1f} s"
         for each, taken_s in worst.items()
     ]
-    return Outcome(quiet, abused, len(sent), max(sent, default=0.0), told)
+    return Outcome(quiet, abused, refused, len(sent), max(sent, default=0.0), told)
 
 
 if __name__ == "__main__":
