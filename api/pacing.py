@@ -31,6 +31,8 @@ SHARE, SAVED_S = 0.1, 1.0
 take at once after a silence."""
 MOST_UNDER_WAY = 4
 """Reports of a point that are read, wait or are kept. A point sends one at a time, also after its connection broke."""
+MOST_FOLLOWED = 64
+"""Streams of programs, and held requests for one, of a point: it has one or two, and some that broke and end soon."""
 LONGEST_REST_S = 10.0
 """A report that would have to wait longer is refused; points wait some 30 s for an answer."""
 PROGRAM_BYTES_A_SECOND = 128 << 20
@@ -52,6 +54,7 @@ class Account:
     left_s: float = SAVED_S
     counted_at: float = 0.0
     under_way: int = 0
+    followed: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
@@ -80,7 +83,18 @@ class Account:
 
     def is_as_new(self) -> bool:
         """Return whether nothing is lost where it is forgotten."""
-        return not self.under_way and not self.rest_s() and self.left_s == SAVED_S
+        return not self.under_way and not self.followed and not self.rest_s() and self.left_s == SAVED_S
+
+    @contextmanager
+    def following(self, most: int | None) -> Iterator[None]:
+        """Count what follows a program for as long as the block lasts. Raises TooOften where `most` do already."""
+        if most is not None and self.followed >= most:
+            raise TooOften(f"{self.whose}: {most} requests follow them already: close some", after_s=LONGEST_REST_S)
+        self.followed += 1
+        try:
+            yield
+        finally:
+            self.followed -= 1
 
     def spend(self, seconds: float) -> None:
         """Count seconds that a report took, within its turn."""

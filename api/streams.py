@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
@@ -101,16 +102,34 @@ def validity_of(services: Services, bearer: str) -> Validity:
     return Validity(check_token, min(services.heartbeat_s, CHECK_EVERY_S))
 
 
-async def follow_until_revoked(bodies: AsyncIterator[bytes], services: Services, bearer: str) -> AsyncIterator[bytes]:
-    """Pass programs on until their reader's token is valid no more.
+async def follow_until_revoked(
+    bodies: AsyncIterator[bytes], services: Services, bearer: str, place: AbstractContextManager[None]
+) -> AsyncIterator[bytes]:
+    """Pass programs on, in a reader's place, until its token is valid no more.
 
     The token is looked up after each was sent, so that no program waits for that.
     """
     validity = validity_of(services, bearer)
-    async for body in bodies:
-        yield body
-        if not await validity.holds():
-            return
+    with place:
+        async for body in bodies:
+            yield body
+            if not await validity.holds():
+                return
+
+
+async def begin_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Begin a stream, and return all its chunks.
+
+    An error at the beginning is raised here, while it can still be answered.
+    """
+    begun = await anext(chunks)
+
+    async def send_all() -> AsyncIterator[bytes]:
+        yield begun
+        async for chunk in chunks:
+            yield chunk
+
+    return send_all()
 
 
 async def following(

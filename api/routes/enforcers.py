@@ -32,11 +32,11 @@ from api.context import (
     takes,
 )
 from api.limits import LargeReport, SmallBody, read_report
-from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account
+from api.pacing import MOST_FOLLOWED, PROGRAM_BYTES_A_SECOND, TURN_S, Account
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
-from api.streams import follow_until_revoked, stream, validity_of
+from api.streams import begin_stream, follow_until_revoked, stream, validity_of
 from api.threads import in_thread
 from orchestrator.control.publisher import Answer, AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound, Unauthenticated
@@ -166,13 +166,14 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
     was revoked meanwhile.
     """
-    validity, account = validity_of(services, bearer), _programs_of(services, caller)
+    validity, account = validity_of(services, bearer), programs_of(services, caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
-    found = await services.control.watch(
-        look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
-    )
+    with account.following(most_followed(caller)):
+        found = await services.control.watch(
+            look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
+        )
     if not await validity.holds():
         raise Unauthenticated("the token is not valid any more")
     if found is None:
@@ -196,7 +197,7 @@ async def follow_program(
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
     that accepts `application/vnd.aclflow.edits` too is sent a delta of texts as edits, where these are shorter.
     """
-    account = _programs_of(services, caller)
+    account = programs_of(services, caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     lasts_s = min(wait, services.watch_limit_s)
@@ -213,7 +214,8 @@ async def follow_program(
     bodies = (
         frame_body(b"" if each is None else _count_whole(account, each).form(edits=edits)) async for each in found
     )
-    return stream(follow_until_revoked(bodies, services, bearer), STREAM_MEDIA_TYPE)
+    place = account.following(most_followed(caller))
+    return stream(await begin_stream(follow_until_revoked(bodies, services, bearer, place)), STREAM_MEDIA_TYPE)
 
 
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))
@@ -252,7 +254,12 @@ async def report(
     return Response(status_code=204)
 
 
-def _programs_of(services: Services, caller: Principal) -> Account:
+def most_followed(caller: Principal) -> int | None:
+    """Return how many streams of programs, and held requests for one, a caller may have; None for any number."""
+    return None if caller.enforcer is None else MOST_FOLLOWED
+
+
+def programs_of(services: Services, caller: Principal) -> Account:
     """The account of programs that a caller is sent whole."""
     whose = f"token {caller.token_id}" if caller.enforcer is None else f"enforcement point {caller.enforcer}"
     return services.pace.account(f"whole programs of {whose}")

@@ -16,7 +16,7 @@ from api.auth import Bearer, Caller, only_tenant
 from api.context import Limit, NumberMarker, Services, ServicesDep
 from api.limits import SmallBody
 from api.schemas.common import BIGGEST, NAME
-from api.streams import MEDIA_TYPE, following, stream, validity_of
+from api.streams import MEDIA_TYPE, begin_stream, following, stream, validity_of
 from orchestrator.control.feed import named_tenant
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.store.records import EventPage, Principal
@@ -56,7 +56,7 @@ async def list_events(
     if after is None:
         after = await services.feed.newest()
     most = await run_in_threadpool(_most_streams, services, caller)
-    return stream(await _first(_follow_events(services, _who(caller), most, number, after, bearer)))
+    return stream(await begin_stream(_follow_events(services, _who(caller), most, number, after, bearer)))
 
 
 def _read_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
@@ -100,21 +100,6 @@ async def _follow_events(
         )
         async for chunk in chunks:
             yield chunk
-
-
-async def _first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Begin a stream, and return all its chunks.
-
-    An error at the beginning is raised here, while it can still be answered.
-    """
-    begun = await anext(chunks)
-
-    async def send_all() -> AsyncIterator[bytes]:
-        yield begun
-        async for chunk in chunks:
-            yield chunk
-
-    return send_all()
 
 
 def _number(services: Services, caller: Principal, tenant: str | None) -> int | None:

@@ -25,8 +25,9 @@ from api.context import (
 )
 from api.limits import SmallBody
 from api.paging import page_after
+from api.routes.enforcers import most_followed, programs_of
 from api.schemas.firewalls import Load, NewFirewall, SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
-from api.streams import follow_until_revoked, stream
+from api.streams import begin_stream, follow_until_revoked, stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
@@ -171,7 +172,8 @@ async def follow_spread(
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
     bodies = (frame_body(each.body if each is not None else b"") async for each in found)
-    return stream(follow_until_revoked(bodies, services, bearer), STREAM_MEDIA_TYPE)
+    place = programs_of(services, caller).following(most_followed(caller))
+    return stream(await begin_stream(follow_until_revoked(bodies, services, bearer, place)), STREAM_MEDIA_TYPE)
 
 
 @spread.put("/enforcers/{enforcer}/spread", status_code=204)

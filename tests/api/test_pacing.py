@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from served import Served
 
 from api import context, limits, pacing
 from api.pacing import LONGEST_REST_S, MOST_UNDER_WAY, SAVED_S, SHARE, Account, Pace
+from api.routes import enforcers
 from api.schemas import enforcers as schemas
 from api.schemas.enforcers import ReportBody
 from orchestrator.client import Client, Host
@@ -180,6 +182,35 @@ def test_whole_programs_of_a_point_are_paced(point: Point, other: Point, service
     account.spend(1e6)
     assert ask(point) == 429
     assert ask(other) == 200
+
+
+def test_a_point_follows_programs_by_a_few_streams_only(
+    other: Point, service: Served, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams and held requests together; those of others are not counted, and one that ends makes room."""
+    monkeypatch.setattr(enforcers, "MOST_FOLLOWED", 3)
+    point = Point(service, admin, "host1", "spread")
+    url, query = f"/v1/domains/{DOMAIN}/program/stream", {"wait": "30"}
+    account = service.service.app.state.services.pace.account(f"whole programs of enforcement point {point.number}")
+
+    def ask(whose: Point, path: str = "program") -> int:
+        with service.http(whose.token) as http:
+            return http.get(f"/v1/domains/{DOMAIN}/{path}", params={"wait": "0"}).status_code
+
+    with service.http(point.token) as http, contextlib.ExitStack() as streams:
+        for _ in range(3):
+            answer = streams.enter_context(http.stream("GET", url, params=query))
+            assert answer.status_code == 200
+        for path in ("program", "program/stream", "spread/stream"):
+            assert ask(point, path) == 429
+        assert ask(other) == 200
+        assert account.followed == 3
+        with service.http() as administrator, contextlib.ExitStack() as more:
+            for _ in range(5):
+                answer = more.enter_context(administrator.stream("GET", url, params=query))
+                assert answer.status_code == 200
+    until(lambda: account.followed == 0)
+    assert ask(point) == 200
 
 
 def test_a_point_that_owes_time_waits_until_it_is_made_up_for() -> None:

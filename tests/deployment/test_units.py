@@ -53,6 +53,12 @@ def test_what_strangers_may_connect_to_opens_many_files(name: str) -> None:
     assert settings_of(ROOT / f"packaging/systemd/{name}.service")["LimitNOFILE"] == ["65536"]
 
 
+@pytest.mark.parametrize("name", ["aclflow", "aclflow-console", "aclflow-controller"])
+def test_what_strangers_may_connect_to_ends_before_the_machine_is_without_memory(name: str) -> None:
+    said = settings_of(ROOT / f"packaging/systemd/{name}.service")
+    assert (said["MemoryMax"], said["Restart"]) == (["75%"], ["always"])
+
+
 def test_a_unit_that_gives_its_rights_back_is_noticed(tmp_path: Path) -> None:
     open_again = tmp_path / "aclflow.service"
     kept = (line for line in UNITS[-1].read_text().splitlines() if not line.startswith(("System", "Cap", "Restrict")))

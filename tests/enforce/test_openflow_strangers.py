@@ -18,7 +18,7 @@ from patience import PATIENCE_S, until
 from orchestrator.client import Host
 from orchestrator.enforce.drivers.openflow import channel as channels
 from orchestrator.enforce.drivers.openflow import messages
-from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, Exchange, StreamChannel
+from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, AnswerMemory, Exchange, StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Limits, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
@@ -116,6 +116,38 @@ def test_what_answers_an_exchange_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert exchange.wait()
     with pytest.raises(Unreachable, match="more than 100 bytes"):
         exchange.answers()
+
+
+def test_what_answers_all_exchanges_is_bounded_and_small_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "MOST_BYTES_TOGETHER", 400)
+    memory = AnswerMemory()
+    large, small = (StreamChannel(number, {}, lambda _: None, memory=memory) for number in (0x11, 0x12))
+
+    def say(channel: StreamChannel, xid: int, count: int) -> None:
+        for _ in range(count):
+            channel.deliver(messages.message(19, xid, bytes(32)))
+
+    def answer(channel: StreamChannel, xid: int, count: int) -> None:
+        say(channel, xid, count)
+        channel.deliver(messages.message(BARRIER_REPLY, xid, b""))
+
+    for _ in range(3):  # what was kept is given back
+        of_large, of_small = large.reserve(1), small.reserve(1)
+        with (
+            large.begin(b"", of_large, timeout_s=5.0) as first,
+            small.begin(b"", of_small, timeout_s=5.0) as second,
+        ):
+            say(large, of_large[0], 9)
+            answer(small, of_small[0], 4)
+            answer(large, of_large[0], 1)
+            assert first.wait()
+            assert second.wait()
+            assert len(second.answers()) == 5
+            with pytest.raises(Unreachable, match="its part of 400 while others answer"):
+                first.answers()
+    with large.begin(b"", of_large, timeout_s=5.0) as alone:
+        answer(large, of_large[0], 9)
+        assert len(alone.answers()) == 10, "all of it is there for one alone"
 
 
 # ------------------------------------------------------------------------------------------------------- whose it is

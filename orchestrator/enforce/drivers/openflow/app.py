@@ -20,7 +20,14 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from orchestrator.enforce.drivers.openflow import compat
-from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, HEADER, Channel, Pump, StreamChannel
+from orchestrator.enforce.drivers.openflow.channel import (
+    BARRIER_REPLY,
+    HEADER,
+    AnswerMemory,
+    Channel,
+    Pump,
+    StreamChannel,
+)
 from orchestrator.enforce.drivers.openflow.stream import Stream
 
 log = structlog.get_logger()
@@ -73,8 +80,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         address: tuple[str, int],
         seen: Callable[[Channel, bytes], None],
         hosts: frozenset[str] | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         super().__init__(stream, address)
+        self._memory = memory
         self.stream = stream
         self._seen = seen
         self._hosts = hosts
@@ -94,6 +103,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
                 self._borrow_stream,
                 hosts=self._hosts,
                 address=self.address[0],
+                memory=self._memory,
             )
         super().set_state(state)
 

@@ -35,6 +35,9 @@ AT_ONCE_BYTES = 1 << 15
 MOST_BYTES = 1 << 30
 """More than a switch answers: a flow is told in about 200 bytes, and a program has some million flows at the most."""
 
+MOST_BYTES_TOGETHER = 2 << 30
+"""What exchanges of all connections keep before those end that keep more than their part of it."""
+
 FIRST_XID = 0x40000000
 LAST_XID = 0x7FFFFFFF
 """Exchanges number their messages in this range; the library beneath numbers its own (echo, hello) elsewhere or
@@ -105,12 +108,55 @@ class Channel(Protocol):
         ...
 
 
+class AnswerMemory:
+    """What the exchanges of all connections keep. Safe to use from several threads.
+
+    Where it is too much, an exchange that keeps more than an equal part is refused more, and others are not: so no
+    switch takes the memory, and none keeps others from being answered.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._exchanges = 0
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Count an exchange."""
+        with self._lock:
+            self._exchanges += 1
+
+    def end(self) -> None:
+        """Count an exchange no more."""
+        with self._lock:
+            self._exchanges -= 1
+
+    def take(self, more: int, own: int) -> bool:
+        """Return whether an exchange may keep so many bytes more, which makes it `own` in all; if so, count them."""
+        with self._lock:
+            if self._bytes + more > MOST_BYTES_TOGETHER and own * self._exchanges > MOST_BYTES_TOGETHER:
+                return False
+            self._bytes += more
+            return True
+
+    def give_back(self, count: int) -> None:
+        """Count bytes no more."""
+        with self._lock:
+            self._bytes -= count
+
+
 class Exchange:
     """An exchange under way, which has until `deadline` (of `time.monotonic`)."""
 
-    __slots__ = ("_bytes", "_datapath_id", "_deadline", "_messages", "_over", "_pump", "_timeout_s", "xids")
+    __slots__ = (
+        "_bytes", "_datapath_id", "_deadline", "_is_too_much", "_memory", "_messages", "_over", "_pump", "_timeout_s",
+        "xids",
+    )  # fmt: skip
 
-    def __init__(self, datapath_id: int, xids: range, timeout_s: float, pump: Pump | None) -> None:
+    def __init__(
+        self, datapath_id: int, xids: range, timeout_s: float, pump: Pump | None, memory: AnswerMemory | None = None
+    ) -> None:
+        self._memory = memory or AnswerMemory()
+        self._is_too_much = False
         self._datapath_id = datapath_id
         self._pump = pump
         self._timeout_s = timeout_s
@@ -135,8 +181,11 @@ class Exchange:
         """Every message that answered. Raises Unreachable unless the barrier was among them."""
         if self._is_complete():
             return self._messages
-        if self._bytes > MOST_BYTES:
-            raise Unreachable(f"switch {self._datapath_id:016x} answers with more than {MOST_BYTES} bytes")
+        if self._is_too_much:
+            raise Unreachable(
+                f"switch {self._datapath_id:016x} answers with more than {MOST_BYTES} bytes, or than its part of "
+                f"{MOST_BYTES_TOGETHER} while others answer"
+            )
         if self._over.is_set():
             raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
         raise Unreachable(f"switch {self._datapath_id:016x} did not answer within {self._timeout_s:g} s")
@@ -146,14 +195,24 @@ class Exchange:
 
         Where they are too much, none is kept and there is nothing more to wait for.
         """
-        self._bytes += len(message)
-        if self._bytes > MOST_BYTES:
+        if self._is_too_much:
+            return
+        more, own = len(message), self._bytes + len(message)
+        if own > MOST_BYTES or not self._memory.take(more, own):
+            self._is_too_much = True
             self._messages.clear()
+            self.forget()
             self._over.set()
             return
+        self._bytes = own
         self._messages.append(message)
         if self._is_complete():
             self._over.set()
+
+    def forget(self) -> None:
+        """Give back what was counted for it."""
+        self._memory.give_back(self._bytes)
+        self._bytes = 0
 
     def end(self) -> None:
         """Note that no more answers come."""
@@ -173,7 +232,8 @@ class StreamChannel:
     `send` writes all bytes in order, may block, and raises OSError when the connection is gone. The owner calls
     `deliver` from its reading thread (never from within `send` while holding a lock of its own), `set_ports` when
     ports are reported, and `close` at the end. `reading`, where there is one, lets who waits for an answer read in the
-    owner's place: see `stream.SharedStream`. `hosts` are those that the switch has proven to be of.
+    owner's place: see `stream.SharedStream`. `hosts` are those that the switch has proven to be of. `memory` is shared
+    by the connections of a process.
     """
 
     def __init__(
@@ -185,7 +245,9 @@ class StreamChannel:
         *,
         hosts: frozenset[str] | None = None,
         address: str = "",
+        memory: AnswerMemory | None = None,
     ) -> None:
+        self._memory = memory or AnswerMemory()
         self._datapath_id = datapath_id
         self._hosts = hosts
         self._address = address
@@ -252,7 +314,7 @@ class StreamChannel:
         # While much is written somebody else must read, or a switch that answers meanwhile stands still, and so do we.
         with (
             self._reading() if len(messages) <= AT_ONCE_BYTES else nullcontext() as pump,
-            self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, pump)) as exchange,
+            self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, pump, self._memory)) as exchange,
         ):
             self._write((messages,))
             yield exchange
@@ -263,7 +325,7 @@ class StreamChannel:
             return exchange.answers()
 
     def exchange_parts(self, parts: Iterable[bytes], xids: range, *, timeout_s: float) -> list[bytes]:
-        with self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, None)) as exchange:
+        with self._begin_exchange(Exchange(self._datapath_id, xids, timeout_s, None, self._memory)) as exchange:
             self._write(parts)
             exchange.wait()
             return exchange.answers()
@@ -275,11 +337,14 @@ class StreamChannel:
             if self._closed:
                 raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
             self._waiting.append(exchange)
+            self._memory.begin()
         try:
             yield exchange
         finally:
             with self._lock:
                 self._waiting.remove(exchange)
+            exchange.forget()
+            self._memory.end()
 
     def _write(self, parts: Iterable[bytes]) -> None:
         try:

@@ -34,6 +34,7 @@ from cryptography import x509
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver
+from orchestrator.enforce.drivers.openflow.channel import AnswerMemory
 from orchestrator.enforce.drivers.openflow.stream import Stream, Tls, hosts_named, open_stream, serial_of, tls_context
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import is_signed_by
@@ -176,6 +177,7 @@ class Launcher:
         self._refused: frozenset[str] = frozenset()
         self._authorities = _authorities_of(listen.tls)
         self._guests: dict[threading.Thread, _Guest] = {}
+        self._memory = AnswerMemory()
         self.stopping = threading.Event()
         self._threads = (
             threading.Thread(target=self._accept_streams, name="openflow-accept", daemon=True),
@@ -288,7 +290,7 @@ class Launcher:
         try:
             opened = open_stream(sock, self._context, self._patience_s, partial(self._took, here))
             with contextlib.closing(opened) as stream:
-                connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
+                connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream), self._memory)
                 with self._lock:
                     self._guests[here].connection = connection
                 self._check_certificate(stream)  # after that: who revokes it ends the connections known by then
