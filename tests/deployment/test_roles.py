@@ -11,6 +11,7 @@ import yaml
 from cli.test_docs import Said, complaint
 from deployment.image import ROOT
 
+from orchestrator.control.auditsinks import Syslog
 from orchestrator.hosts.switch import Wanted
 from orchestrator.placement.savings import ENTRY_IDLE_S
 from orchestrator.wire.onboarding import MAX_IDLE_MS
@@ -85,3 +86,10 @@ def test_a_role_asks_the_store_itself_only_for_what_works_without_the_service() 
     local = {("db", "upgrade"), ("db", "token"), ("certificates", "init"), ("certificates", "rotate"),
              ("certificates", "console")}  # fmt: skip
     assert {tuple(words[:2]) for by, words in _called() if by == "aclflow_as_service"} <= local
+
+
+def test_the_service_sends_anchors_of_its_trail_where_it_cannot_change_them() -> None:
+    role = COLLECTION / "roles/service"
+    said = yaml.safe_load((role / "defaults/main.yml").read_text())["aclflow_audit_syslog"]
+    assert str(Syslog(said)) == "unix:///run/systemd/journal/dev-log"
+    assert "'ACLFLOW_AUDIT_SYSLOG': aclflow_audit_syslog" in (role / "tasks/main.yml").read_text()
