@@ -60,19 +60,19 @@ class AclCalls(Calls):
         query = {**_edit_query(comment, despite=despite), "confirm": confirm_s}
         return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
 
-    def confirm(self, tenant: str) -> Written:
+    def confirm(self, tenant: str, *, etag: str | None = None) -> Written:
         """Keep the change of a list that waits to be confirmed.
 
-        Raises Conflict where none does.
+        Raises Conflict where none does, Stale where `etag` is of another version.
         """
-        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/confirm"))
+        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/confirm", etag=etag))
 
-    def revert(self, tenant: str) -> Written:
+    def revert(self, tenant: str, *, etag: str | None = None) -> Written:
         """Take the change of a list that waits to be confirmed back now.
 
-        Raises Conflict where none does.
+        Raises Conflict where none does, Stale where `etag` is of another version.
         """
-        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/revert"))
+        return written(self._service.write("POST", f"{tenant_path(tenant)}/acl/revert", etag=etag))
 
     def read_standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
         """Return the current list's findings and cost.

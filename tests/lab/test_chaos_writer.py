@@ -53,14 +53,18 @@ class Service:
             self.change(tenant, acl)
         return self.answer(tenant)
 
-    def confirm(self, tenant: TenantId) -> Any:
+    def confirm(self, tenant: TenantId, *, etag: str) -> Any:
         self.lose()
+        if etag != str(len(self.held[tenant])):
+            raise Stale("another version")
         if self.waits.pop(tenant, None) is None:
             raise Conflict("no change waits")
         return self.answer(tenant)
 
-    def revert(self, tenant: TenantId) -> Any:
+    def revert(self, tenant: TenantId, *, etag: str) -> Any:
         self.lose()
+        if etag != str(len(self.held[tenant])):
+            raise Stale("another version")
         if tenant not in self.waits:
             raise Conflict("no change waits")
         self.change(tenant, self.waits.pop(tenant))

@@ -112,7 +112,7 @@ class Writer:
         until = time.monotonic() + _GIVE_UP_S
         while True:
             try:
-                client.acls.confirm(tenant)
+                client.acls.confirm(tenant, etag=self._etags[tenant])
             except Conflict:  # the answer of an earlier call was lost, or the list was the same as before
                 return
             except AclflowError:
@@ -130,8 +130,8 @@ class Writer:
         until = time.monotonic() + _GIVE_UP_S
         while True:
             try:
-                written = client.acls.revert(tenant)
-            except Conflict:  # the answer of an earlier call was lost, or the list was the same as before
+                written = client.acls.revert(tenant, etag=self._etags[tenant])
+            except (Conflict, Stale):  # the answer of an earlier call was lost, or the list was the same as before
                 return self._settle(client, tenant, [back])
             except AclflowError:
                 self.unanswered += 1
