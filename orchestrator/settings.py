@@ -143,7 +143,7 @@ class Settings:
     ssh_key: Path | None = None
     """With which it logs in to machines; none: what the service's user has."""
     machine_variables: Path | None = None
-    """A YAML file with variables of the roles for every machine (`aclflow_wheel`, `aclflow_wheel_sha256` are needed)."""
+    """A YAML file with the roles' variables for every machine (`aclflow_wheel`, `aclflow_wheel_sha256` are needed)."""
     certificate_look_s: float = 60.0
     """How often an enforcement point looks whether its certificate or its token is due, and asks which authorities the
     service believes: a roll-over of the authority wants this long between its steps."""
