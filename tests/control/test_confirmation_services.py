@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,18 +24,12 @@ from orchestrator.store import open_store
 from orchestrator.store.migrate import upgrade
 from orchestrator.store.records import Role
 
-CONFIRM_S = 10
+CONFIRM_S = 600
 ROUNDS = 5
 
 
-def rules_of(service: ServiceProcess, token: str) -> list[str]:
-    with Client(service.url, token) as client:
-        return [rule.id for rule in client.acls.read("shop").acl.rules]
-
-
-@pytest.mark.parametrize("away_s", [0.0, CONFIRM_S + 1.0])
-def test_a_change_goes_back_in_its_time_where_the_service_was_killed(tmp_path: Path, away_s: float) -> None:
-    """Killed as soon as it has answered; it is back before the time is over, or after."""
+def test_a_change_goes_back_in_its_time_where_the_service_was_killed(tmp_path: Path) -> None:
+    """Killed as soon as it has answered, and back after the time is over."""
     service = ServiceProcess(tmp_path)
     token = create_token(service.settings, Role.ADMIN).secret
     service.start()
@@ -43,18 +38,25 @@ def test_a_change_goes_back_in_its_time_where_the_service_was_killed(tmp_path: P
             client.domains.create("pop")
             client.tenants.create("shop", domain="pop", prefixes=[*OWN])
             client.acls.put("shop", names("before"))
-            begun = time.monotonic()
             client.acls.put("shop", names("after"), confirm_s=CONFIRM_S)
         service.kill()
-        time.sleep(away_s)
+        end_waiting(tmp_path)
         service.start()
-        until(lambda: rules_of(service, token) == ["before"])
-        assert time.monotonic() - begun > CONFIRM_S - 1
         with Client(service.url, token) as client:
+            until(lambda: [rule.id for rule in client.acls.read("shop").acl.rules] == ["before"])
             assert client.tenants.read("shop").unconfirmed is None
             assert client.acls.put("shop", names("next")).changed, "others may write again"
     finally:
         service.kill()
+
+
+def end_waiting(directory: Path) -> None:
+    """Move the deadline of the change that waits to a moment ago, as if its time had passed."""
+    with closing(sqlite3.connect(directory / "aclflow.db")) as database, database:
+        moved = database.execute(
+            "UPDATE tenants SET confirm_by = ? WHERE confirm_by IS NOT NULL", (round(time.time() * 1e6),)
+        )
+        assert moved.rowcount == 1
 
 
 @pytest.fixture(scope="module")
