@@ -17,7 +17,7 @@ from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.lab.chaos.writer import Writer
 from orchestrator.policy.model import Acl, TenantId
 
-WRITES = 60
+WRITES = 30
 
 
 @dataclass
