@@ -17,7 +17,7 @@ from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.lab.chaos.writer import Writer
 from orchestrator.policy.model import Acl, TenantId
 
-WRITES = 30
+WRITES = 60
 
 
 @dataclass
