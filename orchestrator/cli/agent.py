@@ -25,6 +25,7 @@ from orchestrator.enforce.drivers.bpf.cachefront import BpfFront
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.filters.front import Fronted
+from orchestrator.enforce.drivers.filters.listsfile import WithListsFile
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables.served import served_driver
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
@@ -133,8 +134,8 @@ class Enrolling:
 
 
 @dataclass(frozen=True, slots=True)
-class InFront:
-    """The classifier in front of the kernel's IP stack."""
+class Around:
+    """The classifier in front of the filter, and the lists for a cluster's programs behind it."""
 
     flow_cache: Annotated[
         bool, typer.Option("--flow-cache", help="Decide popular packets before the kernel's IP stack (tc-BPF).")
@@ -145,11 +146,23 @@ class InFront:
             "--classifier", help="Decide whole lists there, on a firewall server; with --flow-cache, by flow."
         ),
     ] = False
+    lists: Annotated[
+        Path | None,
+        typer.Option("--lists", help="Write the tenants' lists there, for `aclflow statesync run --lists` here."),
+    ] = None
 
     def device(
         self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
     ) -> Callable[[], Device]:
-        """The maker of the driver, with the classifier in front. Raises BadInput."""
+        """The maker of the driver with what is in front of it and behind it. Raises BadInput."""
+        if self.lists is not None and driver in (FilterName.QUEUE, FilterName.FIREWALL_SERVER):
+            raise BadInput("only nftables and iptables have a cluster's programs behind them", place="--lists")
+        found = self._front(driver, make, interfaces, legs)
+        return found if self.lists is None else partial(_write_lists, found, self.lists)
+
+    def _front(
+        self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
+    ) -> Callable[[], Device]:
         plane = DRIVERS[driver][0]
         if (self.flow_cache or self.classifier) and not interfaces:
             raise BadInput(
@@ -211,7 +224,7 @@ class Telling:
 def agent(
     enrolling: Enrolling,
     telling: Telling,
-    in_front: InFront,
+    around: Around,
     queueing: Queueing,
     between: Between,
     driver: Annotated[
@@ -243,7 +256,7 @@ def agent(
         AgentSettings(
             replace(membership(settings, name, url, enrolling.enrol_file), instance=enrolling.instance_id()),
             DRIVERS[driver][0].value,
-            in_front.device(driver, make, between.names, between.legs),
+            around.device(driver, make, between.names, between.legs),
             between.names,
             Timing(observe_every_s=observe_every, count_every_s=telling.count_every),
             telling.load_every,
@@ -273,6 +286,10 @@ def _classify_in_kernel(
 ) -> Device:
     kernel = KernelClassifier(interfaces, remembers=remembers)
     return Fronted(make(), BpfFront(interfaces, Plane.NFTABLES, kernel, table=CLASSIFIER, legs=legs))
+
+
+def _write_lists(make: Callable[[], Device], file: Path) -> Device:
+    return WithListsFile(make(), file)
 
 
 def _alone(make: Callable[[], Device]) -> Device:

@@ -87,6 +87,7 @@ def run(
         _choice(Context, sharing.context, "--context"),
         _choice(Confirmation, sharing.confirmation, "--confirmation"), port=port,
     )  # fmt: skip
+    mark = None if oversight.lists is None else _mark(oversight.lists)  # before it is read: a later file is another one
     given = None if oversight.lists is None else read_lists(oversight.lists)
     shown_at = None if oversight.metrics is None else read_place(oversight.metrics, "--metrics")
     kernel = Replicator.new()
@@ -100,7 +101,7 @@ def run(
         this.hold_to(given)
     this.start()
     try:
-        _wait(ended, oversight.lists, this)
+        _wait(ended, oversight.lists, mark, this)
         _drain(kernel, this)
     finally:
         if server is not None:
@@ -110,12 +111,11 @@ def run(
         kernel.close()
 
 
-def _wait(ended: threading.Event, lists: Path | None, member: Member) -> None:
+def _wait(ended: threading.Event, lists: Path | None, before: _Mark | None, member: Member) -> None:
     """Wait for the end; until then check connections by the file of lists.
 
-    They are checked whenever the file changes.
+    They are checked whenever the file is another one than `before`.
     """
-    before = None if lists is None else _mark(lists)
     while not ended.wait(None if lists is None else _LOOK_S):
         assert lists is not None
         now = _mark(lists)
@@ -128,7 +128,10 @@ def _wait(ended: threading.Event, lists: Path | None, member: Member) -> None:
             complain(f"the lists are as they were: {error}")
 
 
-def _mark(file: Path) -> tuple[int, int, int] | None:
+_Mark = tuple[int, int, int]
+
+
+def _mark(file: Path) -> _Mark | None:
     """Follow a file that changes; None: it is not there."""
     try:
         found = file.stat()

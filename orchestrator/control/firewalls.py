@@ -8,12 +8,16 @@ neither policy permits: where a packet passes several, each must permit it by it
 Where a domain tracks connections, its firewalls do if the domain's traffic is spread so that both directions of a
 connection meet the same one, and they do not share connections (`tracks_connections`). All others stay at replies that
 are let in by what they look like.
+
+Firewalls that share connections are given the lists themselves, too (`compile/filters/clusterlists.py`): by these, what
+shares the connections closes those that a changed list forbids.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.compile.filters.clusterlists import check_shared, cluster_rows
 from orchestrator.compile.filters.filterlists import check_carried
 from orchestrator.compile.filters.filterprogram import filter_program, without_connections
 from orchestrator.control.publisher import PublishedTier
@@ -34,12 +38,13 @@ class _Last:
     planes: frozenset[Plane]
     lifted: tuple[LiftedRule, ...]
     tracks: bool
+    shares: bool
     program: Program
 
-    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane], *, tracks: bool) -> bool:
+    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane], *, tracks: bool, shares: bool) -> bool:
         """Whether the program would be the same."""
-        known = self.planes, self.lifted, self.tracks
-        return self.policy is snapshot.policy and known == (planes, snapshot.lifted, tracks)
+        known = self.planes, self.lifted, self.tracks, self.shares
+        return self.policy is snapshot.policy and known == (planes, snapshot.lifted, tracks, shares)
 
 
 class FirewallTier(PublishedTier[_Last]):
@@ -56,15 +61,19 @@ class FirewallTier(PublishedTier[_Last]):
         with self._lock:
             last = self._known.get(domain)
         tracks = tracks_connections(unit, domain, snapshot.policy.return_traffic)
-        if last is not None and last.is_of(snapshot, planes, tracks=tracks):
+        shares = shares_connections(unit, domain)
+        if last is not None and last.is_of(snapshot, planes, tracks=tracks, shares=shares):
             return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
         policy, lifted = snapshot.policy, snapshot.lifted
         if not tracks and policy.return_traffic is ReturnTraffic.TRACKED and _is_to_track(unit, domain):
             _check_carried(policy, planes)
         asked = policy if tracks else without_connections(policy)
-        program = filter_program(asked, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
+        program = filter_program(
+            asked, planes, domain=domain, generation=snapshot.generation, lifted=lifted,
+            shared=cluster_rows(policy) if shares else (),
+        )  # fmt: skip
         with self._lock:
-            self._known[domain] = _Last(policy, planes, lifted, tracks, program)
+            self._known[domain] = _Last(policy, planes, lifted, tracks, shares, program)
         return program
 
 
@@ -72,6 +81,20 @@ def tracks_connections(unit: Unit, domain: str, returns: ReturnTraffic) -> bool:
     """Return whether a domain's firewalls see both directions of connections that they are to track."""
     known = unit.spreads.find(domain) if returns is ReturnTraffic.TRACKED else None
     return known is not None and known.spread.shows_connections
+
+
+def shares_connections(unit: Unit, domain: str) -> bool:
+    """Return whether a domain's firewalls share their connections."""
+    known = unit.spreads.find(domain)
+    return known is not None and known.spread.synchronised
+
+
+def check_sharing(unit: Unit, domain: str) -> None:
+    """Refuse rules that firewalls which share connections cannot ask about these.
+
+    Raises BadPolicy with the rule's place.
+    """
+    check_shared(unit.domains.policy(domain).policy)
 
 
 def check_tracking(unit: Unit, domain: str) -> None:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from orchestrator.compile.spreadprogram import Member, MemberState, Spread, spread_program
-from orchestrator.control.firewalls import check_tracking
+from orchestrator.control.firewalls import check_sharing, check_tracking
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.buckets import NOBODY, assign, count_moved, share
@@ -46,12 +46,14 @@ class Spreading:
 
         The same members again change nothing. With none nothing passes. `check` is given what was there before, and
         may raise. Raises NotFound (domain), BadInput for members that do not go together, and BadPolicy for a rule that
-        its firewalls cannot carry once they see both directions of connections.
+        its firewalls cannot carry once they see both directions of connections, or share these.
         """
         with self._store.write() as unit:
             known = unit.spreads.find(domain)
             check(known)
-            if stateful and not synchronised:
+            if synchronised:
+                check_sharing(unit, domain)
+            elif stateful:
                 check_tracking(unit, domain)
             before = known.spread if known is not None else Spread((), NOBODY, stateful, synchronised)
             spread = _after(before, tuple(members), stateful=stateful, synchronised=synchronised)

@@ -175,7 +175,8 @@ def openings(keys: bytes, openers: npt.NDArray[np.bool_]) -> Packets:
 def read_lists(path: Path) -> Lists:
     """Read lists from a JSON file.
 
-    `{"generation": 7, "tenants": [{"prefixes": ["10.1.0.0/16"], "acl": {...}}]}`, each list in the native format.
+    `{"generation": 7, "tenants": [{"prefixes": ["10.1.0.0/16"], "acl": {...}}]}`, each list in the native format. The
+    agent of a firewall writes it (`enforce/drivers/filters/listsfile.py`).
     Raises Missing, and BadInput with the place.
     """
     try:
@@ -209,8 +210,8 @@ def _lists_of(document: object) -> Lists:
 
 def _tenant_of(document: object) -> TenantList:
     top = an_object(document, "a tenant")
-    if top.keys() != {"prefixes", "acl"}:
-        raise BadInput("a tenant has `prefixes` and `acl`, and nothing else")
+    if top.keys() - {"tenant"} != {"prefixes", "acl"}:
+        raise BadInput("a tenant has `prefixes` and `acl`, a name in `tenant` if you like, and nothing else")
     prefixes = at("prefixes", a_list, top["prefixes"])
     acl = at("acl", acl_from_json, top["acl"])
     _refuse_stateless(acl.rules, "acl.rules")

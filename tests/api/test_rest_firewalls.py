@@ -10,9 +10,10 @@ from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.client.spread import Carrier, Link
+from orchestrator.compile.filters.clusterlists import LISTS
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.compile.filters.filterrows import FILTERS
-from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
+from orchestrator.errors import BadPolicy, Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -225,5 +226,34 @@ def test_firewalls_track_where_both_directions_of_a_connection_meet_the_same_one
         found = admin.points.watch_program("meeting", None, tier=Tier.SERVER, wait_s=20)
         assert isinstance(found, Program)
         assert found.generation >= after.generation > before - (not digests)
-        digests.append(found.digest)
+        has_lists = LISTS in found.flows.table.tolist()
+        assert has_lists is synchronised
+        filters = found.flows.take(found.flows.table != LISTS)
+        digests.append(Program.of("", Tier.SERVER, 0, filters, ()).digest)
     assert digests[0] == digests[2] != digests[1]
+
+
+def test_firewalls_that_share_connections_get_the_lists(admin: Client) -> None:
+    """A rule that no connection can be asked about is refused when they begin to share, and later."""
+    admin.domains.create("sharing")
+    admin.tenants.create("sharing-shop", domain="sharing", prefixes=[Prefix.parse("198.51.100.208/28")])
+    admin.acls.put("sharing-shop", Acl((WEB,)))
+    admin.firewalls.add("sharing", "fw1", "nftables")
+    carriers = [Carrier("fw1", 1, Link("l1", "02:00:00:00:00:01"), Link("r1", "02:00:00:00:00:02"))]
+    marked = Acl((WEB, Rule(RuleId("marked"), Action.PERMIT, dscp=1 << 46)))
+    admin.acls.put("sharing-shop", marked)
+    with pytest.raises(BadPolicy, match="marked") as refused:
+        admin.spread.configure("sharing", carriers, stateful=True, synchronised=True)
+    assert refused.value.place == "tenants[sharing-shop].acl.rules[1]"
+    admin.acls.put("sharing-shop", Acl((WEB,)))
+    before = program(admin, "sharing")
+    assert isinstance(before, Program)
+    admin.spread.configure("sharing", carriers, stateful=True, synchronised=True)
+    after = admin.points.watch_program("sharing", None, tier=Tier.SERVER, wait_s=20)
+    assert isinstance(after, Program)
+    assert after.generation > before.generation
+    texts = {row.match: row.instructions for row in after.flows.rows() if row.table == LISTS}
+    assert {*texts} == {b"operator", b"tenant sharing-shop"}
+    assert b'"web"' in texts[b"tenant sharing-shop"]
+    with pytest.raises(BadPolicy, match="marked"):
+        admin.acls.put("sharing-shop", marked)

@@ -97,6 +97,9 @@ def test_users_and_files_of_units_are_made_by_systemds_programs(tmp_path: Path) 
     groups = {line.split(":")[0]: int(line.split(":")[2]) for line in (tmp_path / "etc/group").read_text().splitlines()}
     lock = (tmp_path / "run/xtables.lock").stat()
     assert (lock.st_gid, lock.st_mode & 0o777) == (groups["aclflow-agent"], 0o660)
+    lists = (tmp_path / "run/aclflow-lists").stat()  # what an agent writes there, a member of a cluster reads
+    assert (lists.st_uid, lists.st_mode & 0o7777) == (int(users["aclflow-agent"]), 0o2750)
+    assert lists.st_gid == groups["aclflow-statesync"]
 
 
 @pytest.mark.parametrize("name", ["aclflow-agent", "aclflow-switch"])

@@ -60,9 +60,11 @@ FAST = {"id": "fast", "action": "permit", "stateless": True}
 WHOLE = {"generation": 3, "tenants": [{"prefixes": ["10.1.0.0/16"], "acl": {"rules": []}}]}
 
 
-def test_a_file_of_lists_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [{}, {"tenant": "shop"}])
+def test_a_file_of_lists_is_read(tmp_path: Path, named: dict[str, str]) -> None:
     file = tmp_path / "lists.json"
-    file.write_text(json.dumps(WHOLE))
+    tenants = [each | named for each in WHOLE["tenants"]]  # type: ignore[attr-defined]
+    file.write_text(json.dumps(WHOLE | {"tenants": tenants}))
     assert read_lists(file).generation == 3
 
 

@@ -20,9 +20,17 @@ from orchestrator.wire.firewalls import Plane
 
 
 def filter_program(
-    policy: Policy, planes: Iterable[Plane], *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()
+    policy: Policy,
+    planes: Iterable[Plane],
+    *,
+    domain: str,
+    generation: int,
+    lifted: Sequence[LiftedRule] = (),
+    shared: Iterable[Flow] = (),
 ) -> Program:
     """Compile the firewall tier: the policy for each plane, and lifted rules for flow caches.
+
+    `shared` are the lists of firewalls that share their connections (`clusterlists.cluster_rows`).
 
     Where connections are tracked there are no such rules, for a flow cache passes the filter by; and planes that cannot
     track take replies for what they look like.
@@ -32,9 +40,10 @@ def filter_program(
     wanted = frozenset(planes)
     is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
     untracked = without_connections(policy)
-    rows = FlowTable.of(
+    filters = (
         row for plane in Plane if plane in wanted for row in _make_rows(policy if plane.tracks else untracked, plane)
     )
+    rows = FlowTable.of((*filters, *shared))
     if lifted and not is_tracked:
         rows = FlowTable.join_tables([rows, cache_table(flow_cache(policy, lifted).rows)])
     return Program.of(domain, Tier.SERVER, generation, rows, ())

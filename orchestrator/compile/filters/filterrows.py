@@ -54,6 +54,11 @@ _OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:alone_|raw_)?(?:egress|ingress
 def filter_row(of: Filter, name: str, text: str) -> Flow:
     """An object as a row."""
     tenant = _OF_A_TENANT.match(name)
-    number = int.from_bytes(blake2b(f"{of} {name}".encode(), digest_size=8).digest(), "big") >> (64 - _COOKIE_BITS)
+    return named_row(of, name, text, int(tenant[1]) if tenant else 0)
+
+
+def named_row(table: int, name: str, text: str, tenant: int = 0) -> Flow:
+    """Return a row of a table that holds texts by name, with a cookie that follows from the name."""
+    number = int.from_bytes(blake2b(f"{table:d} {name}".encode(), digest_size=8).digest(), "big") >> (64 - _COOKIE_BITS)
     cookie = Cookie(Tier.SERVER, Kind.STRUCTURE, number).pack()
-    return Flow(of, 0, name.encode(), text.encode(), cookie, int(tenant[1]) if tenant else 0)
+    return Flow(table, 0, name.encode(), text.encode(), cookie, tenant)

@@ -46,8 +46,9 @@ class Spreads:
         """Set a domain's spread; return the generation, a new one if it changed.
 
         A generation of `at_least` is known out there already, as after a restored backup: the new one is beyond it.
-        Where the domain tracks connections and its firewalls begin or cease to see both directions of them, they get
-        another program: then the domain's generation moves, too. Raises NotFound.
+        Where the domain tracks connections and its firewalls begin or cease to see both directions of them, or where
+        they begin or cease to share them, they get another program: then the domain's generation moves, too. Raises
+        NotFound.
         """
         policy = self._tx.domain(domain)
         known = self.find(domain)
@@ -58,8 +59,10 @@ class Spreads:
         values = {"generation": generation, "body": body}
         row = self._tx.upsert(spreads).values({"domain": domain, "enforced": 0, "trouble": None, **values})
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
-        saw = known is not None and known.spread.shows_connections
-        if saw is not spread.shows_connections and policy.return_traffic == ReturnTraffic.TRACKED.value:
+        before = known.spread if known is not None else None
+        saw, shared = (before.shows_connections, before.synchronised) if before is not None else (False, False)
+        tracks_anew = saw is not spread.shows_connections and policy.return_traffic == ReturnTraffic.TRACKED.value
+        if tracks_anew or shared is not spread.synchronised:
             self._tx.bump_for_hosts(domain)
         return generation
 
