@@ -115,6 +115,12 @@ _DECLARED = (
     EventKind("vnf.failed", About.DOMAIN, "a firewall VNF was given up, and is removed"),
     EventKind("vnf.gone", About.DOMAIN, "the cloud has a firewall VNF no more"),
     EventKind("vnf.orphan", About.DOMAIN, "the cloud had a firewall VNF that nobody owns; it is removed"),
+    EventKind(
+        "firewall.given-up",
+        About.DOMAIN,
+        "the spreading switch hears nothing of a firewall, and sends its traffic to others that share its connections",
+    ),
+    EventKind("firewall.heard", About.DOMAIN, "the spreading switch hears a firewall again: it gets its traffic back"),
     EventKind("spread.changed", About.DOMAIN, "traffic is spread over the domain's firewalls otherwise"),
     EventKind("pop.added", About.DOMAIN, "the domain was given a PoP"),
     EventKind("pop.changed", About.DOMAIN, "how the domain's PoP is laid out has changed"),
@@ -167,10 +173,11 @@ KINDS: Mapping[str, EventKind] = MappingProxyType({kind.name: kind for kind in _
 
 OBSERVED = frozenset(
     {
-        "acl.enforced", "audit.unanchored", "enforcer.down", "enforcer.up", "enrolment.refused", "expectations.broken",
-        "firewall.made", "firewall.trouble", "firewall.unmade", "generation.enforced", "generation.published",
-        "host.disconnected", "host.drifted", "host.full", "host.impersonated", "host.recovered", "host.refused",
-        "onboarding.step", "pop.heavy", "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
+        "acl.enforced", "audit.unanchored", "enforcer.down", "enforcer.up", "enrolment.refused",
+        "expectations.broken", "firewall.given-up", "firewall.heard", "firewall.made", "firewall.trouble",
+        "firewall.unmade", "generation.enforced", "generation.published", "host.disconnected", "host.drifted",
+        "host.full", "host.impersonated", "host.recovered", "host.refused", "onboarding.step", "pop.heavy",
+        "pop.rebuilt", "rule.expiring", "vnf.sick", "vnf.well",
     }
 )  # fmt: skip
 """Kinds that tell what was seen to happen. All others are somebody's acts, or the service's own, and are audited."""

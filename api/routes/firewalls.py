@@ -26,7 +26,15 @@ from api.context import (
 from api.limits import SmallBody
 from api.paging import page_after
 from api.routes.enforcers import most_followed, programs_of
-from api.schemas.firewalls import Load, NewFirewall, SpreadBody, SpreadDocument, SpreadReport, SpreadWritten
+from api.schemas.firewalls import (
+    LinksReport,
+    Load,
+    NewFirewall,
+    SpreadBody,
+    SpreadDocument,
+    SpreadReport,
+    SpreadWritten,
+)
 from api.streams import begin_stream, follow_until_revoked, stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
@@ -186,4 +194,17 @@ def report_spread(
 ) -> Response:
     """Take what the spreading switch's controller has read back."""
     services.spreading.report(domain, enforcer, body.generation, body.trouble)
+    return Response(status_code=204)
+
+
+@spread.put("/enforcers/{enforcer}/spread/links", status_code=204)
+def report_links(
+    _: TheEnforcer,
+    services: ServicesDep,
+    domain: NamePath,
+    enforcer: NumberPath,
+    body: LinksReport,
+) -> Response:
+    """Take which interfaces the spreading switch finds down."""
+    services.spreading.report_links(domain, enforcer, body.down)
     return Response(status_code=204)

@@ -99,6 +99,9 @@ class Sharing(Outgoing):
     state: str = Field(description="serving, or draining: it gets nothing new")
     weight: float = Field(description="its capacity, compared with the others'")
     buckets: int = Field(description="of 256")
+    given_up: bool = Field(
+        description="the spreading switch hears nothing of it, and sends what it owns to others (synchronised)"
+    )
 
 
 class SpreadBody(Outgoing):
@@ -113,7 +116,7 @@ class SpreadBody(Outgoing):
 
     @classmethod
     def of(cls, record: SpreadRecord) -> SpreadBody:
-        spread, held = record.spread, share(record.spread.owners)
+        spread, held, given_up = record.spread, share(record.spread.owners), record.given_up
         firewalls = [
             Sharing(
                 name=each.name,
@@ -123,6 +126,7 @@ class SpreadBody(Outgoing):
                 state=each.state.value,
                 weight=each.weight,
                 buckets=held.get(each.name, 0),
+                given_up=each.name in given_up,
             )
             for each in spread.members
         ]
@@ -138,3 +142,9 @@ class SpreadReport(Incoming):
 
     generation: Annotated[int, Field(ge=0, le=BIGGEST)]
     trouble: str | None = Field(default=None, max_length=1024, description="what is wrong, if anything is")
+
+
+class LinksReport(Incoming):
+    """The interfaces that a spreading switch finds down."""
+
+    down: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=4096)]

@@ -122,6 +122,9 @@ class _Arrivals:
     def ports_changed(self, channel: Channel) -> None:
         """No port changes while a suite runs."""
 
+    def links_changed(self, channel: Channel) -> None:
+        """No link changes while a suite runs."""
+
     def switch_demoted(self, channel: Channel) -> None:
         """Do nothing: nobody else commands the lab's switches."""
 

@@ -33,12 +33,15 @@ def show(domain: DomainName, shown: Shown, url: Url = None) -> None:
     """
     with service(url) as client:
         seen = client.spread.read(domain)
-    columns = ("firewall", "state", "weight", "share", "left", "right")
+    columns = ("firewall", "state", "weight", "share", "carries", "left", "right")
     shown.say(asdict(seen), columns, map(_make_row, seen.firewalls))
     if not shown.is_for_people:
         return
     done = "enforced" if seen.enforced >= seen.generation else f"the switch is at {seen.enforced}"
     say(f"generation {seen.generation}, {done}{f'; {seen.trouble}' if seen.trouble else ''}")
+    if seen.given_up:
+        others = ", ".join(seen.carrying) or "nobody"
+        say(f"the switch hears nothing of {', '.join(seen.given_up)}; the traffic goes through {others}")
 
 
 @taking
@@ -112,5 +115,5 @@ def _read_carriers(described: Iterable[dict[str, object]]) -> Iterable[Carrier]:
 
 def _make_row(one: Sharing) -> tuple[str, ...]:
     carrier = one.carrier
-    share = f"{one.buckets / _BUCKETS:.1%}"
-    return (carrier.name, carrier.state, f"{carrier.weight:g}", share, carrier.left.port, carrier.right.port)
+    share, carries = f"{one.buckets / _BUCKETS:.1%}", "no" if one.given_up or not one.buckets else "yes"
+    return (carrier.name, carrier.state, f"{carrier.weight:g}", share, carries, carrier.left.port, carrier.right.port)

@@ -38,15 +38,20 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """A firewall of a spread, and how many of the 256 buckets it owns."""
+    """A firewall of a spread, and how many of the 256 buckets it owns.
+
+    `given_up`: the switch hears nothing of it, and sends what it owns to others.
+    """
 
     carrier: Carrier
     buckets: int
+    given_up: bool = False
 
     @classmethod
     def of(cls, body: Json) -> Sharing:
         left, right = Link(**body["left"]), Link(**body["right"])
-        return cls(Carrier(body["name"], body["number"], left, right, body["state"], body["weight"]), body["buckets"])
+        carrier = Carrier(body["name"], body["number"], left, right, body["state"], body["weight"])
+        return cls(carrier, body["buckets"], body["given_up"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,16 @@ class SpreadSeen:
     synchronised: bool
     firewalls: tuple[Sharing, ...]
     trouble: str | None
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The firewalls that the switch has given up."""
+        return tuple(each.carrier.name for each in self.firewalls if each.given_up)
+
+    @property
+    def carrying(self) -> tuple[str, ...]:
+        """The firewalls that carry the traffic now."""
+        return tuple(each.carrier.name for each in self.firewalls if each.buckets and not each.given_up)
 
     @property
     def etag(self) -> str:
@@ -112,3 +127,8 @@ class SpreadCalls(Calls):
         """Report the spreading switch's generation (0: none is known) and its fault."""
         path = f"{enforcer_path(domain, enforcer)}/spread"
         self._service.ask("PUT", path, body={"generation": generation, "trouble": trouble})
+
+    def report_links(self, domain: str, enforcer: int, down: Iterable[str]) -> None:
+        """Report the interfaces that the spreading switch finds down."""
+        path = f"{enforcer_path(domain, enforcer)}/spread/links"
+        self._service.ask("PUT", path, body={"down": sorted(down)})

@@ -9,7 +9,7 @@ A spread has generations of its own, apart from the policy's: a firewall that co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from orchestrator.compile.spreadprogram import Member, MemberState, Spread, spread_program
 from orchestrator.control.firewalls import check_sharing, check_tracking
@@ -83,6 +83,23 @@ class Spreading:
         with self._store.write() as unit:
             unit.enforcers.scope(enforcer).check_spread()
             unit.spreads.report(domain, generation, trouble)
+
+    def report_links(self, domain: str, enforcer: int, down: Collection[str]) -> None:
+        """Record which interfaces the spread switch finds down.
+
+        A firewall that it gives up, or hears again, is an event. Raises Forbidden for anybody but its controller.
+        """
+        with self._store.write() as unit:
+            unit.enforcers.scope(enforcer).check_spread()
+            changed = unit.spreads.report_links(domain, down)
+            if changed is None:
+                return
+            before, after = ({*each.given_up} for each in changed)
+            carrying = [each for each in share(changed[1].spread.owners) if each not in after]
+            for name in sorted(after - before):
+                unit.events.append("firewall.given-up", domain, {"firewall": name, "carrying": carrying})
+            for name in sorted(before - after):
+                unit.events.append("firewall.heard", domain, {"firewall": name})
 
     def drop(self, domain: str) -> None:
         """Forget a domain that is no more."""

@@ -26,8 +26,10 @@ from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.enrolment import Membership, kept_fresh, obtain_admission
-from orchestrator.enforce.fleet import Fleet
+from orchestrator.enforce.fleet import Fleet, ignore_links
 from orchestrator.enforce.impostors import LOOK_S, Impostors, ImpostorSink
+from orchestrator.enforce.links import LOOK_S as LINKS_S
+from orchestrator.enforce.links import Links, LinkSink
 from orchestrator.enforce.programfiles import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
@@ -48,7 +50,7 @@ REFUSE_EVERY_S = 2.0
 """How often it is asked whose certificate was revoked."""
 
 
-class Service(ProgramSource, ReportSink, CountSink, SightingSink, ImpostorSink, Protocol):
+class Service(ProgramSource, ReportSink, CountSink, SightingSink, ImpostorSink, LinkSink, Protocol):
     """The controller's calls of the service; `switchservice.py` has those that implement them."""
 
     def begin_epoch(self, domain: str, enforcer: int) -> int:
@@ -109,6 +111,8 @@ class Controller:
         self._telling = Chore("packets", self._lookout.tell, EVERY_S)
         impostors = Impostors(service, domain, credentials.enforcer, self._take_over)
         self._alarming = Chore("impostors", impostors.report_due, LOOK_S)
+        self._links = Links(service, domain, credentials.enforcer, self._take_over)
+        self._linking = Chore("links", self._links.report_due, LINKS_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(
             self._reporter.point,
@@ -119,6 +123,7 @@ class Controller:
             settings.tier,
             self._lookout.seen,
             impostors.note,
+            self._note_links if settings.spreads is not None else ignore_links,
         )
         self._watch = Watch(service, domain, self._aim_at, known=kept, patience=settings.membership.patience)
         self._launcher = Launcher(settings.listen, self._fleet)
@@ -150,7 +155,7 @@ class Controller:
         except TryAgain as error:
             log.warning("controller.alone", error=str(error), epoch=self._credentials.epoch)
         self._fleet.set_hosts(self._state.hosts())
-        chores = (self._hosts, self._telling, self._alarming, self._keeping)
+        chores = (self._hosts, self._telling, self._alarming, self._linking, self._keeping)
         for part in (self._reporter, self._counts, self._watch, self._launcher, *chores):
             part.start()
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
@@ -168,6 +173,7 @@ class Controller:
         self._counts.stop()
         self._telling.stop()
         self._alarming.stop()
+        self._linking.stop()
         self._keeping.stop()
         _grudgingly(self._keeper.keep)
         self._service.close()
@@ -196,6 +202,10 @@ class Controller:
     def _aim_at(self, goal: Goal) -> None:
         self._fleet.aim(goal, partial(self._keeper.jot, goal))
         self._keeping.poke()
+
+    def _note_links(self, down: frozenset[str]) -> None:
+        self._links.note(down)
+        self._linking.poke()
 
     def _read_hosts(self) -> None:
         hosts = self._service.read_hosts(self._credentials.domain)

@@ -43,6 +43,10 @@ def _ignore_impostor(_host: str, _came: Channel, _holder: Channel | None) -> Non
     """Leave it at the line in the log."""
 
 
+def ignore_links(_down: frozenset[str]) -> None:
+    """Take no note of interfaces that are down."""
+
+
 class Fleet:
     """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`).
 
@@ -59,6 +63,7 @@ class Fleet:
         tier: Tier = Tier.HOST,
         seen: Callable[[str, int, Packet, int], None] = _looked_away,
         note_impostor: Callable[[str, Channel, Channel | None], None] = _ignore_impostor,
+        note_links: Callable[[frozenset[str]], None] = ignore_links,
     ) -> None:
         self._report = report
         self._counting = counting
@@ -68,6 +73,7 @@ class Fleet:
         self._tier = tier
         self._seen = seen
         self._note_impostor = note_impostor
+        self._note_links = note_links
         self._lock = threading.Lock()
         self.members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
@@ -184,6 +190,13 @@ class Fleet:
         """A switch's ports have other names or numbers."""
         self._pass_event_on(channel, Loop.ports_changed)
 
+    def links_changed(self, channel: Channel) -> None:
+        """A switch finds other interfaces down than before."""
+        with self._lock:
+            device = self.devices.get(channel.datapath_id)
+            if device is not None and device.channel is channel:
+                self._note_links(channel.down_ports)
+
     def switch_demoted(self, channel: Channel) -> None:
         """Give a switch up that another controller leads."""
         self._pass_event_on(channel, Loop.give_way)
@@ -237,6 +250,7 @@ class Fleet:
         device = Switch(channel, uplink=member.host.uplink, tier=self._tier)
         self.devices[channel.datapath_id] = device
         member.loop.attach(device)
+        self._note_links(channel.down_ports)
 
     def _report_twin(self, channel: Channel, there: Channel, member: _Member | None) -> None:
         """Report a switch whose datapath id another connection has."""

@@ -33,6 +33,9 @@ class HostService:
         """Report connections as switches that they are not."""
         self._points.report_impostors(domain, enforcer, impostors)
 
+    def report_links(self, domain: str, enforcer: int, down: frozenset[str]) -> None:
+        """Report nothing: only a spreading switch gives firewalls up."""
+
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
@@ -112,6 +115,10 @@ class SpreadService(HostService):
             holds = point.generation if point.state == PointState.ENFORCED.value else 0
             trouble = None if point.state == PointState.ENFORCED.value else point.error or point.state
             self._client.spread.report(domain, enforcer, holds, trouble)
+
+    def report_links(self, domain: str, enforcer: int, down: frozenset[str]) -> None:
+        """Tell which interfaces the switch finds down."""
+        self._client.spread.report_links(domain, enforcer, down)
 
     def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:  # noqa: ARG002
         """Raise NotFound: nobody counts here."""

@@ -74,6 +74,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/load"): {},
     ("PUT", "/v1/domains/{domain}/spread"): {"firewalls": []},
     ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/spread"): {"generation": 1},
+    ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/spread/links"): {"down": []},
     ("POST", "/v1/domains/{domain}/firewalls"): {"name": "fw9", "plane": "nftables"},
     ("PATCH", "/v1/domains/{domain}/fleet"): {"size": 1},
     ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/trial"): {"generation": 1, "came": [], "held": 1},

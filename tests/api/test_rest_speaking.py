@@ -162,8 +162,9 @@ def test_a_program_is_followed_by_those_whose_it_is(
 @pytest.mark.parametrize("name", EVERYBODY)
 def test_the_spreading_switch_is_spoken_for_by_its_controller(speakers: Speakers, name: str) -> None:
     who = speakers[name]
-    status = ask(who, "PUT", "spread", json={"generation": 1})
-    assert status == 204 if who.spreads else status in (401, 403, 404)
+    for path, body in (("spread", {"generation": 1}), ("spread/links", {"down": ["l1"]})):
+        status = ask(who, "PUT", path, json=body)
+        assert status == 204 if who.spreads else status in (401, 403, 404)
     alarm = ask(who, "POST", "report", json=impostor("spread"))
     assert alarm == 204 if who.spreads else alarm in (401, 403, 404)
     followed = who.http.get(f"/v1/domains/{DOMAIN}/spread/stream", params={"wait": "0"}).status_code
@@ -200,6 +201,7 @@ OWN: Mapping[tuple[str, str], dict[str, object]] = {
     ("GET", "trial"): {},
     ("PUT", "trial"): {"json": {"generation": 1, "came": [], "held": 1}},
     ("PUT", "spread"): {"json": {"generation": 1}},
+    ("PUT", "spread/links"): {"json": {"down": []}},
 }
 """Every route under an enforcement point's number, with a body that its owner may send."""
 

@@ -74,6 +74,16 @@ def test_what_each_member_owns_is_the_services_to_say(run: Run, service: Served,
     assert [row[-1] for row in cells(told.out)[:3]] == ["owns", "256 of 256", "0 of 256"]
     found = run("firewall", "cluster", *members, "--spread", "pop", "--json").json()
     assert [found[place]["buckets"] for place in members] == [256, 0]
+    with service.client() as client:
+        controller = client.enrolment.enrol(client.enrolment.invite("pop"), name="spreader", kind="openflow")
+        assert "carries" in run("spread", "show", "pop").out
+        assert "hears nothing" not in run("spread", "show", "pop").out
+        with service.client(controller.token) as other:
+            other.spread.report_links("pop", controller.enforcer, ["r1"])
+        shown = run("spread", "show", "pop")
+        assert "the switch hears nothing of fw1; the traffic goes through nobody" in shown.out
+        assert run("spread", "show", "pop", "--json").json()["firewalls"][0]["given_up"] is True
+        assert [each.kind for each in client.events.read(limit=1000).items].count("firewall.given-up") == 1
     missing = run("firewall", "cluster", *members, "--spread", "nowhere")
     assert (missing.code, "nowhere" in missing.err) == (1, True)
 

@@ -127,6 +127,48 @@ def test_what_was_read_back_counts_up_to_what_was_published_and_never_goes_back(
     assert (record.enforced, record.trouble) == (2, None)
 
 
+def given_up(spreading: Spreading) -> tuple[str, ...]:
+    record = spreading.current("shop")
+    assert record is not None
+    return record.given_up
+
+
+def of_firewalls(store: Store) -> list[tuple[str, object]]:
+    with store.read() as unit:
+        found = unit.events.since(0, limit=1000).events
+    kinds = ("firewall.given-up", "firewall.heard")
+    return [(each.kind, each.detail["firewall"]) for each in found if each.kind in kinds]
+
+
+def test_a_firewall_that_the_switch_gives_up_is_told_once(spreading: Spreading, store: Store, controller: int) -> None:
+    """One link is enough; interfaces of nobody's do not matter. What is told stays when the shares change."""
+    spreading.report_links("shop", controller, {"la"})  # nothing is spread
+    spreading.set_members("shop", [A, B, C], stateful=True, synchronised=True)
+    assert given_up(spreading) == ()
+    for down in ({"la", "up0"}, {"la", "ra"}, {"ra"}):
+        spreading.report_links("shop", controller, down)
+        assert given_up(spreading) == ("a",)
+    assert of_firewalls(store) == [("firewall.given-up", "a")]
+    spreading.set_members("shop", [A, B], stateful=True, synchronised=True)
+    assert given_up(spreading) == ("a",)
+    spreading.report_links("shop", controller, {"rb"})
+    assert given_up(spreading) == ("b",)
+    spreading.report_links("shop", controller, ())
+    assert given_up(spreading) == ()
+    assert of_firewalls(store)[1:] == [
+        ("firewall.given-up", "b"), ("firewall.heard", "a"), ("firewall.heard", "b"),
+    ]  # fmt: skip
+
+
+def test_where_the_service_gives_firewalls_up_the_switch_has_given_up_none(
+    spreading: Spreading, store: Store, controller: int
+) -> None:
+    spreading.set_members("shop", [A, B], stateful=True)
+    spreading.report_links("shop", controller, {"la"})
+    assert given_up(spreading) == ()
+    assert of_firewalls(store) == []
+
+
 def test_a_switch_that_is_ahead_of_a_restored_database_gets_a_newer_spread(spreading: Spreading) -> None:
     spreading.set_members("shop", [A])
     answer = asyncio.run(spreading.watch("shop", Held(bytes(16), 41), 0.0))
@@ -168,6 +210,7 @@ def test_over_rest(here: Served) -> None:
         assert [(each.carrier.name, each.carrier.state, each.buckets) for each in seen.firewalls] == [
             ("a", "serving", 256), ("b", "draining", 0),
         ]  # fmt: skip
+        assert (seen.given_up, seen.carrying) == ((), ("a",))
         again = [each.carrier for each in seen.firewalls]
         assert client.spread.configure("shop", again) == 1
         assert client.spread.configure("shop", again[:1]) == 2

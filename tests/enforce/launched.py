@@ -42,6 +42,9 @@ class Observer:
     def ports_changed(self, channel: Channel) -> None:
         self._note("ports_changed", channel)
 
+    def links_changed(self, channel: Channel) -> None:
+        self._note("links_changed", channel)
+
     def switch_demoted(self, channel: Channel) -> None:
         self._note("demoted", channel)
 

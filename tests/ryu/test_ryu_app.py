@@ -45,6 +45,9 @@ class OneSwitch:
         if self.device is not None:
             self.loop.ports_changed(self.device)
 
+    def links_changed(self, channel: Channel) -> None:
+        """No port is down here."""
+
     def switch_demoted(self, channel: Channel) -> None:
         if self.device is not None:
             self.loop.give_way(self.device)

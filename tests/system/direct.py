@@ -85,6 +85,9 @@ class Direct:
     def ports_changed(self, channel: Channel) -> None:
         """The driver asks the channel each time."""
 
+    def links_changed(self, channel: Channel) -> None:
+        """Nothing is spread here."""
+
     def switch_demoted(self, channel: Channel) -> None:
         raise AssertionError("nobody else commands these switches")
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
 
+from orchestrator.client import Client
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.lab import cluster, pop, processes
 from orchestrator.lab.cluster import Firewall
@@ -247,6 +248,31 @@ def test_a_rolling_upgrade_costs_no_connection(lab: Lab, members: list[Firewall]
         until(lambda each=each: cluster.is_up(each), f"{each.name} does not serve again")
     assert held.alive() == HELD
     assert begun.failed() == 0
+
+
+def test_the_service_learns_which_firewall_the_switch_has_given_up(lab: Lab, members: list[Firewall]) -> None:
+    """And that it is heard again; both are events."""
+    victim = members[0]
+    with ControlPlane(lab).client() as client:
+        domain = lab.spec.domain
+
+        def given_up() -> tuple[str, ...]:
+            return client.spread.read(domain).given_up
+
+        until(lambda: given_up() == (), "a firewall is given up, to the service")
+        before = len(_kinds(client))
+        victim.kill()
+        until(lambda: given_up() == (victim.name,), "the service does not learn of it")
+        assert client.spread.read(domain).carrying == tuple(each.name for each in members[1:])
+        cluster.revive(victim)
+        until(lambda: given_up() == (), "it is given up still, to the service")
+        assert _kinds(client)[before:] == ["firewall.given-up", "firewall.heard"]
+
+
+def _kinds(client: Client) -> list[str]:
+    """Of all events about firewalls that the switch gave up or heard again."""
+    found = client.events.read(limit=1000).items
+    return [each.kind for each in found if each.kind in ("firewall.given-up", "firewall.heard")]
 
 
 def test_the_switch_decides_without_service_and_controller(lab: Lab, members: list[Firewall], held: Held) -> None:

@@ -178,7 +178,8 @@ class _Firewalls:
         if spread is not None:
             held = "the spreading switch holds them" if spread.enforced >= spread.generation else "behind"
             both = "; both directions of a connection meet the same firewall" if spread.stateful else ""
-            self._spread.text = f"Shares of generation {words.count(spread.generation)}: {held}{both}"
+            given_up = f"; now {', '.join(spread.carrying) or 'nobody'} carry all" if spread.given_up else ""
+            self._spread.text = f"Shares of generation {words.count(spread.generation)}: {held}{both}{given_up}"
 
     def _draw_decisions(self, decisions: Sequence[FleetDecision]) -> None:
         heading("Decisions")
@@ -224,6 +225,8 @@ def _trouble(seen: _Seen) -> str:
     """Say the trouble of a fleet or a spread; empty where there is none."""
     if seen.spread is not None and seen.spread.trouble:
         return f"Spreading switch: {seen.spread.trouble}"
+    if seen.spread is not None and seen.spread.given_up:
+        return f"The spreading switch hears nothing of {', '.join(seen.spread.given_up)}: others carry the traffic."
     if seen.fleet is not None and seen.fleet.cloud is None:
         return "This service has no cloud, so VNFs are neither made nor removed: name one in its settings (cloud)."
     return ""

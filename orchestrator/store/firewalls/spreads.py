@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -29,6 +29,15 @@ class SpreadRecord:
     generation: int
     enforced: int = 0
     trouble: str | None = None
+    down: frozenset[str] = frozenset()
+    """The interfaces that the switch finds down, as far as they are firewalls'."""
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The firewalls that the switch has given up, where it decides that by itself."""
+        if not self.spread.synchronised:
+            return ()
+        return tuple(each.name for each in self.spread.members if self.down & {each.left.port, each.right.port})
 
 
 class Spreads:
@@ -40,7 +49,10 @@ class Spreads:
     def find(self, domain: str) -> SpreadRecord | None:
         """How a domain's traffic is spread; None where it is not."""
         row = self._tx.read(select(spreads).where(spreads.c.domain == domain)).one_or_none()
-        return row and SpreadRecord(_read_spread(orjson.loads(row.body)), row.generation, row.enforced, row.trouble)
+        if row is None:
+            return None
+        spread, down = _read_spread(orjson.loads(row.body)), frozenset(orjson.loads(row.down))
+        return SpreadRecord(spread, row.generation, row.enforced, row.trouble, down)
 
     def put(self, domain: str, spread: Spread, *, at_least: int = 0) -> int:
         """Set a domain's spread; return the generation, a new one if it changed.
@@ -78,6 +90,22 @@ class Spreads:
         words = trouble and trouble[:_LONGEST_TROUBLE]
         if (enforced, words) != (known.enforced, known.trouble):
             self._tx.write(update(spreads).where(spreads.c.domain == domain).values(enforced=enforced, trouble=words))
+
+    def report_links(self, domain: str, down: Collection[str]) -> tuple[SpreadRecord, SpreadRecord] | None:
+        """Record the interfaces that the spread switch finds down; return the spread before and after.
+
+        Interfaces that are no firewall's are passed over. None where nothing is new, or nothing is spread.
+        """
+        known = self.find(domain)
+        if known is None:
+            return None
+        ports = {side.port for each in known.spread.members for side in (each.left, each.right)}
+        now = frozenset(down) & ports
+        if now == known.down:
+            return None
+        text = orjson.dumps(sorted(now)).decode()
+        self._tx.write(update(spreads).where(spreads.c.domain == domain).values(down=text))
+        return known, replace(known, down=now)
 
 
 def _write_spread(spread: Spread) -> dict[str, object]:

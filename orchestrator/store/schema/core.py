@@ -65,7 +65,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-HEAD = "0031"
+HEAD = "0032"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

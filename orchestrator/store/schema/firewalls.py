@@ -11,7 +11,7 @@ nobody waits for a VNF that carries nothing yet.
 
 `spreads` says how a domain's traffic is spread over its firewalls: `body` is the members and the owners of the buckets
 as JSON; `generation` grows with every change of them, and `enforced` is the newest one that the spreading switch was
-read back at.
+read back at; `down` are the interfaces that the switch finds down, as JSON.
 
 **Points of presence**: edges, firewall servers, and which server serves each tenant.
 
@@ -37,6 +37,7 @@ spreads = Table(
     Column("enforced", COUNT, nullable=False),
     Column("trouble", Text),
     Column("body", Text, nullable=False),
+    Column("down", Text, nullable=False, server_default="[]"),
     sqlite_with_rowid=False,
 )
 

@@ -57,6 +57,10 @@ class SwitchObserver(Protocol):
         """`channel.ports` is new."""
         ...
 
+    def links_changed(self, channel: Channel) -> None:
+        """`channel.down_ports` is new."""
+        ...
+
     def switch_demoted(self, channel: Channel) -> None:
         """Learn that another controller has become the switch's master."""
         ...
@@ -103,6 +107,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
                 self._borrow_stream,
                 hosts=self._hosts,
                 address=self.address[0],
+                down_ports=self.down_ports(),
                 memory=self._memory,
             )
         super().set_state(state)
@@ -110,6 +115,12 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
     def port_numbers(self) -> dict[str, int]:
         """Interface name -> port number of every port that os-ken knows of now."""
         return {port.name.rstrip(b"\0").decode(): number for number, port in list(self.ports.items())}
+
+    def down_ports(self) -> frozenset[str]:
+        """Names of the ports that the switch finds down: a group sends nothing there."""
+        live = compat.ofproto_v1_5.OFPPS_LIVE
+        ports = list(self.ports.values())
+        return frozenset(port.name.rstrip(b"\0").decode() for port in ports if not port.state & live)
 
     def take(self, kind: int, message: bytes) -> bool:
         """Give a message to the exchange that waits for it. False: it is for os-ken."""
@@ -241,9 +252,12 @@ class Switches(compat.App):  # type: ignore[misc]  # the library is untyped
 
     @compat.on(compat.ofp_event.EventOFPPortStateChange, compat.MAIN_DISPATCHER)
     def port_changed(self, event: Any) -> None:
-        """A port came, went or changed. Only a change of names or numbers matters."""
+        """A port came, went or changed. Names, numbers and whether it is down matter."""
         connection = event.datapath
-        ports = connection.port_numbers()
+        ports, down = connection.port_numbers(), connection.down_ports()
+        if down != connection.channel.down_ports:
+            connection.channel.set_down_ports(down)
+            self._observer.links_changed(connection.channel)
         if ports != connection.channel.ports:
             connection.channel.set_ports(ports)
             log.info("switch.ports", datapath=f"{connection.id:016x}", ports=len(ports))

@@ -77,6 +77,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def down_ports(self) -> frozenset[str]:
+        """The interfaces that the switch finds down, by their link or because nobody answers there (BFD)."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """True once the connection is gone.
 
@@ -245,6 +250,7 @@ class StreamChannel:
         *,
         hosts: frozenset[str] | None = None,
         address: str = "",
+        down_ports: frozenset[str] = frozenset(),
         memory: AnswerMemory | None = None,
     ) -> None:
         self._memory = memory or AnswerMemory()
@@ -252,6 +258,7 @@ class StreamChannel:
         self._hosts = hosts
         self._address = address
         self._ports = dict(ports)
+        self._down_ports = down_ports
         self._send = send
         self._reading = reading
         self._lock = threading.Lock()
@@ -279,6 +286,14 @@ class StreamChannel:
     def set_ports(self, ports: Mapping[str, int]) -> None:
         """Put a new port map in place of the old one."""
         self._ports = dict(ports)
+
+    @property
+    def down_ports(self) -> frozenset[str]:
+        return self._down_ports
+
+    def set_down_ports(self, names: frozenset[str]) -> None:
+        """Put other interfaces in place of those that were down."""
+        self._down_ports = names
 
     @property
     def closed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER
@@ -20,6 +20,7 @@ SHOWN_OF_REQUEST = 64
 
 _STATISTICS = 0x8002
 _BY_AN_ACTION = 1
+_LIVE = 4
 _EXPERIMENTER_ERROR = 0xFFFF
 _DURATION, _IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 0, 1, 4, 5
 
@@ -71,12 +72,15 @@ def packet_in(entry: Entry, frame: bytes) -> bytes:
     return messages.message(Type.PACKET_IN, 0, head + bytes(2) + frame)
 
 
-def port_descriptions(ports: Mapping[str, int]) -> list[bytes]:
-    """Every port: number, a made-up MAC, name, up."""
+def port_descriptions(ports: Mapping[str, int], down: Collection[str] = ()) -> list[bytes]:
+    """Every port: number, a made-up MAC, name, up, and live unless it is `down`."""
     return [
-        struct.pack("!IHxx6sxx16sII", number, 40, (0x020000000000 | number).to_bytes(6, "big"), name.encode(), 0, 4)
+        struct.pack(
+            "!IHxx6sxx16sII",
+            number, 40, (0x020000000000 | number).to_bytes(6, "big"), name.encode(), 0, 0 if name in down else _LIVE,
+        )
         for name, number in ports.items()
-    ]
+    ]  # fmt: skip
 
 
 def _pack_statistics(entry: Entry, now: float) -> bytes:

@@ -172,7 +172,7 @@ class Session:
     def _tell_ports(self) -> None:
         """Send port status messages for all ports, which show every change."""
         reason_modified = 2
-        for port in replies.port_descriptions(self.switch.ports):
+        for port in replies.port_descriptions(self.switch.ports, self.switch.down_ports):
             self._push(messages.message(Type.PORT_STATUS, 0, struct.pack("!B7x", reason_modified) + port))
 
     def _tell_report(self, entry: Entry, frame: bytes) -> None:
@@ -187,7 +187,7 @@ class Session:
     def _reply_description(self, raw: bytes) -> bytes:
         (kind,) = struct.unpack_from("!H", raw, 8)
         if kind == Multipart.PORT_DESC:
-            return replies.multipart(raw, kind, replies.port_descriptions(self.switch.ports))
+            return replies.multipart(raw, kind, replies.port_descriptions(self.switch.ports, self.switch.down_ports))
         if kind == Multipart.GROUP_DESC:
             return replies.multipart(raw, kind, [group.describe() for group in self.switch.groups.values()])
         if kind == Multipart.METER_DESC:

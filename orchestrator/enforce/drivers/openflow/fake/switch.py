@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from orchestrator.enforce.drivers.openflow import headers
@@ -67,6 +67,7 @@ class FakeSwitch:
         self.groups: dict[int, Group] = {}
         self.connections: dict[Connection, Known] = {}
         self.meters: dict[int, bytes] = {}
+        self.down_ports: frozenset[str] = frozenset()
         self.fragments = Fragments.NORMAL
         self.generation: int | None = None
         self.port_watchers: list[Callable[[], None]] = []
@@ -122,6 +123,12 @@ class FakeSwitch:
         """Change the ports and tell every controller."""
         with self.lock:
             self.ports = dict(ports)
+        for tell in list(self.port_watchers):
+            tell()
+
+    def set_down_ports(self, names: Iterable[str]) -> None:
+        """Have nobody answer behind some ports, and tell every controller."""
+        self.down_ports = frozenset(names)
         for tell in list(self.port_watchers):
             tell()
 
