@@ -131,7 +131,7 @@ def test_what_answers_all_exchanges_is_bounded_and_small_ones_go_on(monkeypatch:
         say(channel, xid, count)
         channel.deliver(messages.message(BARRIER_REPLY, xid, b""))
 
-    for _ in range(3):  # what was kept is given back
+    for _ in range(3):
         of_large, of_small = large.reserve(1), small.reserve(1)
         with (
             large.begin(b"", of_large, timeout_s=5.0) as first,
@@ -145,6 +145,9 @@ def test_what_answers_all_exchanges_is_bounded_and_small_ones_go_on(monkeypatch:
             assert len(second.answers()) == 5
             with pytest.raises(Unreachable, match="its part of 400 while others answer"):
                 first.answers()
+    with large.begin(b"", of_large, timeout_s=5.0) as first, small.begin(b"", of_small, timeout_s=5.0):
+        answer(large, of_large[0], 7)
+        assert len(first.answers()) == 8, "there is room, for nobody else keeps anything now"
     with large.begin(b"", of_large, timeout_s=5.0) as alone:
         answer(large, of_large[0], 9)
         assert len(alone.answers()) == 10, "all of it is there for one alone"
