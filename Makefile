@@ -54,10 +54,11 @@ announcement:
 	@test -e $(VENV)/.ready || echo "the first time: 17 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
 test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium-headless-shell fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+# Three workers on two cores: tests wait for real processes, packets and browsers.
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
-	tests/run-twice -m "not system and not long" -n 2 --dist loadfile
-	tests/run-twice -m "system and not long" --dist loadfile --tx "2*popen//python=tests/isolated-python"
+	tests/run-twice -m "not system and not long" -n 3 --dist loadfile
+	tests/run-twice -m "system and not long" --dist loadfile --tx "3*popen//python=tests/isolated-python"
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 

@@ -9,6 +9,7 @@ import pytest
 from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.bench.classifiers.recursive import recursive
 from orchestrator.bench.classifiers.suite import firsts, sample
@@ -43,7 +44,7 @@ def classes_of(vectors: Vectors, packet: Masked) -> list[int]:
     ]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(lists, st.data())
 def test_tuple_space_finds_the_first_row(rows: list[CacheRow], data: st.DataObject) -> None:
     space = tuple_space(rows)
@@ -54,7 +55,7 @@ def test_tuple_space_finds_the_first_row(rows: list[CacheRow], data: st.DataObje
         assert asked <= len(space.shapes)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(lists, st.data())
 def test_tables_of_combined_classes_say_what_vectors_say(rows: list[CacheRow], data: st.DataObject) -> None:
     vectors = bit_vectors(rows)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.bench.attack.suite import Attack, expected_share, targets
 from orchestrator.bench.pop.flood import PAYLOAD_OCTETS, frames_to
@@ -133,7 +134,7 @@ def test_floods_are_for_whom_they_are_for(world: World) -> None:
     assert expected_share(world, sweep, Misdirect.WAN) == world.leaks(routable, Misdirect.WAN).mean() > 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
 def test_frames_are_those_that_are_made_one_by_one(destinations: list[int]) -> None:
     for found, destination in zip(frames_to(np.array(destinations, np.uint32)), destinations, strict=True):

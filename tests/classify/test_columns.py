@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import acls, corner_packets_of
 
 from orchestrator.classify.columns import PARTS, Columns, columns
@@ -44,7 +45,7 @@ def holds(made: Columns, row: int, packet: Packet) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(acl=acls())
 def test_columns_hold_what_boxes_hold(acl: Acl) -> None:
     packets = corner_packets_of(acl)[:60]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import OWNED, acls, corner_packets_of
 
 from orchestrator.classify import _forest, grouping, search, space
@@ -67,7 +68,7 @@ def steps_of(deciding: Deciding, numbers: list[int]) -> tuple[Step, ...]:
 
 
 @pytest.mark.parametrize("instructions", [*WAYS, IN_ORDER])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(acl=acls(), returns=st.sampled_from(list(ReturnTraffic)))
 def test_a_tenants_list_decides_as_the_oracle_says(instructions: str, acl: Acl, returns: ReturnTraffic) -> None:
     packets = corner_packets_of(acl)
@@ -79,7 +80,7 @@ def test_a_tenants_list_decides_as_the_oracle_says(instructions: str, acl: Acl, 
 
 
 @pytest.mark.parametrize("instructions", [*WAYS, IN_ORDER])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(acl=acls(), way=st.sampled_from(list(Direction)), returns=st.sampled_from(list(ReturnTraffic)))
 def test_one_direction_decides_as_the_oracle_says(
     instructions: str, acl: Acl, way: Direction, returns: ReturnTraffic
@@ -92,7 +93,7 @@ def test_one_direction_decides_as_the_oracle_says(
         assert steps_of(deciding, [number]) == (ask(acl, packet, way, returns, TenantId("t")),), packet
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(acl=acls())
 def test_joined_intervals_decide_the_same(acl: Acl) -> None:
     """A row that may become one entry has all its intervals joined, and is checked."""

@@ -14,6 +14,7 @@ import pytest
 from command_line import Ended, aclflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import PATIENCE_S
 
 from orchestrator.cli import exitcodes, run
@@ -173,7 +174,7 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=25).map(lambda parts: "".join(parts).encode())),
     st.sampled_from([(), *(("-f", name) for name in registry.FORMATS)]),

@@ -10,6 +10,7 @@ from compiled_filter import carried, hangs_on_dscp, reported_denial
 from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -33,7 +34,7 @@ def linear(rows: list[CacheRow], packet: Packet) -> int | None:
     return next((place for place, row in enumerate(rows) if row.holds(packet)), None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(row_lists(12).filter(bool), st.data())
 def test_the_first_row_is_the_first_row(rows: tuple[CacheRow, ...], data: st.DataObject) -> None:
     packets = data.draw(st.lists(packets_near(rows), min_size=20, max_size=20))
@@ -79,7 +80,7 @@ def test_more_rows_than_there_is_room_for_are_refused() -> None:
         bit_vectors([row] * (MOST_RULES + 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(policies(max_tenants=3, max_rules=5))
 def test_the_rows_of_lists_say_what_the_oracle_says(policy: Policy) -> None:
     lists = [tenant_lists(tenant, ReturnTraffic.EXPLICIT)[1] for tenant in policy.tenants]
@@ -107,7 +108,7 @@ def test_the_rows_of_lists_say_what_the_oracle_says(policy: Policy) -> None:
                 assert cookie.number == tenant.number
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(policies(max_tenants=3, max_rules=5), st.integers(0, 30))
 def test_who_does_not_fit_is_left_out_whole(policy: Policy, most: int) -> None:
     lists = [tenant_lists(tenant, ReturnTraffic.EXPLICIT)[1] for tenant in policy.tenants]

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 from flow_interpreter import Switch, fields_of
 from hypothesis import HealthCheck, Phase, given, settings
+from law_examples import examples
 from strategies import acls, corner_packets_of
 
 from orchestrator.compile.conjunctions import clauses, conjunctive
@@ -61,7 +62,7 @@ def check(acl: Acl, flows: FlowTable) -> None:
         assert bool(journey.out) == (decision.action is Action.PERMIT), packet
 
 
-laws = settings(max_examples=80, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(80), suppress_health_check=list(HealthCheck))
 
 
 @laws
@@ -105,7 +106,7 @@ def matches(acl: Acl, rule: Rule, packet: Packet) -> bool:
 def dies(spoil: Callable[[pytest.MonkeyPatch], None]) -> bool:
     """Whether a spoiled encoder is found out by the law."""
     law = settings(
-        max_examples=60,
+        max_examples=examples(60),
         database=None,
         derandomize=True,
         phases=[Phase.generate],

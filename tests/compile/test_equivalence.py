@@ -12,6 +12,7 @@ from flow_tables import rows_by_tenant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from law_examples import examples
 from strategies import acls, policies
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -46,7 +47,7 @@ def compiled(policy: Policy) -> FlowTable:
 
 
 @given(policies(max_tenants=3, max_rules=6))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_what_is_compiled_is_proven(policy: Policy) -> None:
     prove(policy, compiled(policy))
 
@@ -78,7 +79,7 @@ def edited(draw: st.DrawFn, acl: Acl, spare: tuple[Rule, ...]) -> Acl:
 
 
 @given(acls(max_rules=10, min_rules=2), acls(max_rules=4), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_proof_follows_changes(acl: Acl, other: Acl, data: DataObject) -> None:
     acl = replace(acl, groups={}) if not any(r.source.groups or r.destination.groups for r in acl.rules) else acl
     spare = tuple(
@@ -299,7 +300,7 @@ def test_rules_that_moved_past_what_they_overlap_without_their_rows_die() -> Non
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_no_byte_of_a_match_may_be_another(data: DataObject) -> None:
     row = data.draw(st.sampled_from(np.flatnonzero(DECIDING & (FLOWS.match_length > 0)).tolist()))
     at = data.draw(st.integers(0, int(FLOWS.match_length[row]) - 1))
@@ -355,7 +356,7 @@ def test_a_small_change_is_proven_by_itself() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_no_byte_of_a_changed_row_may_be_another(data: DataObject) -> None:
     """The rows of one rule, taken out and put back with one byte changed."""
     proof = prove(POLICY, FLOWS)

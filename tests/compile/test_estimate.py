@@ -8,6 +8,7 @@ from types import MappingProxyType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.compile import estimate
@@ -65,7 +66,7 @@ def wide_rules(draw: st.DrawFn, name: str) -> Rule:
 
 
 @given(acls(max_rules=6))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_list_takes_what_was_estimated(acl: Acl) -> None:
     least, most = Estimate.of(acl).bounds
     assert least <= rows(acl) <= most
@@ -76,7 +77,7 @@ def test_a_list_takes_what_was_estimated(acl: Acl) -> None:
         lambda some: st.tuples(*[wide_rules(f"r{n}") for n in range(len(some))])
     )
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_list_of_wide_rules_takes_what_was_estimated(rules: tuple[Rule, ...]) -> None:
     acl = Acl(rules)
     least, most = Estimate.of(acl).bounds
@@ -92,7 +93,7 @@ def marked(acl: Acl, places: set[int]) -> Acl:
 
 
 @given(acls(max_rules=6), st.sets(st.integers(0, 5)))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_list_with_stateless_rules_takes_what_was_estimated(acl: Acl, places: set[int]) -> None:
     mixed = marked(acl, places)
     least, most = Estimate.of(mixed, is_tracked=True).bounds
@@ -109,7 +110,7 @@ def test_a_list_with_stateless_rules_takes_what_was_estimated(acl: Acl, places: 
 
 
 @given(st.lists(acls(max_rules=5), min_size=2, max_size=3), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: st.DataObject) -> None:
     known = Estimate.of(lists[0])
     for acl in lists[1:]:
@@ -122,7 +123,7 @@ def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: s
 
 
 @given(st.lists(wide_rules("r"), min_size=2, max_size=12), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_list_edited_rule_by_rule_is_estimated_as_from_scratch(wide: list[Rule], data: st.DataObject) -> None:
     """Every edit takes a rule out, puts one in, or puts one in another's place, with an address group or without."""
     group = AddressGroup("web", (Prefix.parse("192.0.2.0/24"), Prefix.parse("198.51.100.0/24")))

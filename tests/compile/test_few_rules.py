@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls, rules
 
 from orchestrator.compile.conjunctions.conjunctive import Hull
@@ -50,7 +51,7 @@ def agree_on_pieces(rules: Sequence[Rule], tenant: int, table: RuleTable, few: S
     wanted = lists.piece_of_table(table, label, level, [each.rule for each in listed])
     found = lists.piece_of_few(few, listed, tenant)
     assert wanted.flows.rows() == found.flows.rows()
-    assert wanted.flows.instruction_set in ((), found.flows.instruction_set)
+    assert set(wanted.flows.instruction_set) <= set(found.flows.instruction_set)
     for name in ("label", "atoms", "level", "count"):
         mine, theirs = getattr(found, name), getattr(wanted, name)
         assert (mine.dtype, mine.tolist()) == (theirs.dtype, theirs.tolist()), name
@@ -74,13 +75,13 @@ def agree_on_flows(table: RuleTable) -> None:
 
 
 @given(acls(max_rules=6), st.integers(0, 4095))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_few_rules_are_what_they_are_by_column(acl: Acl, tenant: int) -> None:
     agree(acl, tenant)
 
 
 @given(rules(), st.integers(0, 4095))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_so_is_one(rule: Rule, tenant: int) -> None:
     agree(Acl((rule,)), tenant)
 

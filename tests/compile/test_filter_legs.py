@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from compiled_filter import carried
 from hypothesis import HealthCheck, given, settings
+from law_examples import examples
 from lifted_shop import policy
 from strategies import policies
 
@@ -39,7 +40,7 @@ def believed(policy: Policy, packet: Packet, way: str) -> bool:
     return is_ours(policy, packet) is (way in LEGS.inside)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=4))
 def test_a_packet_passes_if_it_is_permitted_and_its_leg_bears_its_name(policy: Policy) -> None:
     held = ruleset(LEGS.resolve_legs(nftables_script(policy)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from compiled_filter import check_iptables, check_nftables
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.nftables import plan
@@ -32,7 +33,7 @@ def test_nftables_does_what_the_oracle_says(policy: Policy) -> None:
 
 @pytest.mark.usefixtures("eager")
 class TestEager:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(policies(max_tenants=1, max_rules=12))
     def test_nftables_with_maps_for_everything(self, policy: Policy) -> None:
         check_nftables(policy)

@@ -14,6 +14,7 @@ from enforce.contract_filters import BANK, ports
 from enforce.contract_filters import policy as contract_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 from tracked_domain import answers_half_known, conversation, denying, error_from_path, marked, trackable
 from tracked_filter import TrackedFilter, decides_alone, firsts
@@ -96,13 +97,13 @@ def hold_trace(states: Sequence[Policy], rng: random.Random, turns: int) -> None
             domain.meet(packet)
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
 def test_conversations_pass_as_the_oracle_decides(policy: Policy, rng: random.Random) -> None:
     hold_conversations(whole(marked(populated(policy), rng)), rng)
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=5), st.randoms(use_true_random=False))
 def test_no_trace_gets_more_through_than_the_oracle_permits(policy: Policy, rng: random.Random) -> None:
     """Of all flags and in both directions, with errors about what went before, while marks and actions change."""
@@ -119,7 +120,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=1, max_rules=12), st.randoms(use_true_random=False))
 def test_nftables_with_maps_for_everything(policy: Policy, rng: random.Random) -> None:
     hold_conversations(whole(marked(populated(policy), rng)), rng, 60)

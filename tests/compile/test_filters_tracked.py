@@ -11,6 +11,7 @@ from enforce.contract_filters import SHOP
 from enforce.contract_filters import policy as contract_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 from tracked_domain import conversation, denying, error_from_path, trackable
 from tracked_filter import TrackedFilter, firsts
@@ -31,7 +32,7 @@ def plane(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
 def test_conversations_pass_as_the_oracle_decides(plane: str, policy: Policy, rng: random.Random) -> None:
     tracked = trackable(populated(policy))
@@ -42,7 +43,7 @@ def test_conversations_pass_as_the_oracle_decides(plane: str, policy: Policy, rn
                 break
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
 def test_a_change_holds_for_connections_that_are_open(plane: str, policy: Policy, rng: random.Random) -> None:
     """Half of the talk under one policy, the other half under the next: as the oracle says, packet by packet."""
@@ -59,7 +60,7 @@ def test_a_change_holds_for_connections_that_are_open(plane: str, policy: Policy
         assert domain.meet(talk[4], fully=talk[4].protocol == TCP)
 
 
-@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=5), st.randoms(use_true_random=False))
 def test_no_trace_gets_more_through_than_the_oracle_permits(plane: str, policy: Policy, rng: random.Random) -> None:
     """Packets of chance between few ends, of all flags and in both directions, with errors about what went before."""
@@ -93,7 +94,7 @@ def test_a_connection_that_the_other_end_opened_anew_counts_for_its_rule(plane: 
 
 
 @pytest.mark.usefixtures("eager")
-@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=1, max_rules=12), st.randoms(use_true_random=False))
 def test_nftables_with_maps_for_every_address(policy: Policy, rng: random.Random) -> None:
     tracked = trackable(populated(policy))

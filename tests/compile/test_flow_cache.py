@@ -10,6 +10,7 @@ from compiled_cache import check, every_rule, first, in_words
 from compiled_filter import carried, counted_under
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie
@@ -44,7 +45,7 @@ from orchestrator.program.delta import between
 from orchestrator.program.program import Tier
 from orchestrator.wire.firewalls import Plane
 
-laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @laws

@@ -10,6 +10,7 @@ import pytest
 from compiled_domain import check_policy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from laws.test_levels_update import stories
 from strategies import policies
 
@@ -40,7 +41,7 @@ from orchestrator.policy.protocols import TCP
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
 
-laws = settings(max_examples=50, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)

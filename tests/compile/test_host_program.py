@@ -10,6 +10,7 @@ from compiled_domain import populated
 from flow_tables import check_change, content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from policy_edits import edits
 from strategies import policies
 
@@ -45,7 +46,7 @@ def compiled(policy: Policy, cache: CompileCache | None = None) -> Program:
     return compile_host(policy, domain="d1", generation=1, cache=cache)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=3, max_rules=5))
 def test_same_policy_same_bytes(policy: Policy) -> None:
     program = compiled(populated(policy))
@@ -55,7 +56,7 @@ def test_same_policy_same_bytes(policy: Policy) -> None:
     assert len(set(keys)) == len(keys)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(policies(max_tenants=3, max_rules=5).map(populated), min_size=1, max_size=4))
 def test_a_cache_changes_nothing(story: list[Policy]) -> None:
     cache, before = CompileCache(), None
@@ -66,7 +67,7 @@ def test_a_cache_changes_nothing(story: list[Policy]) -> None:
         before = program
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=6).map(populated), st.data())
 def test_edits_one_by_one_lead_to_the_program_from_scratch(policy: Policy, data: st.DataObject) -> None:
     cache = CompileCache()

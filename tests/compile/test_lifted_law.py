@@ -7,6 +7,7 @@ from dataclasses import replace
 from compiled_domain import check_policy, populated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from policy_edits import edits
 from strategies import policies
 
@@ -16,7 +17,7 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 from orchestrator.program.wire import encode_program
 
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def every_rule(policy: Policy) -> list[LiftedRule]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.compile.conjunctions import conjunctive
@@ -36,13 +37,13 @@ from orchestrator.wire.costs import ListCost, TcamCost
 CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=8))
 def test_the_cost_is_what_compiling_gives(acl: Acl) -> None:
     check_cost(acl)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=6))
 def test_the_cost_of_conjunctions_is_what_compiling_gives(acl: Acl) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +53,7 @@ def test_the_cost_of_conjunctions_is_what_compiling_gives(acl: Acl) -> None:
         check_cost(acl)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=6), st.sets(st.integers(0, 5), min_size=1))
 def test_the_cost_of_a_list_with_stateless_rules_is_what_its_domain_takes(acl: Acl, places: set[int]) -> None:
     """Rows of both tables of each direction, in a program of the whole domain."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.compile.equivalence import prove
@@ -29,7 +30,7 @@ def meeting(acl: Acl, box: Box, direction: Direction) -> set[int]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(max_rules=8, min_rules=1), st.data())
 def test_nothing_that_meets_is_missed(acl: Acl, data: st.DataObject) -> None:
     kept = data.draw(st.lists(st.sampled_from(range(len(acl.rules))), unique=True).map(sorted))
@@ -51,7 +52,7 @@ UNTRACKED = (ReturnTraffic.ESTABLISHED, ReturnTraffic.EXPLICIT)
 """Where connections are tracked, lists that look at flags or fragments are refused; rows are told apart alike."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(acls(max_rules=8, min_rules=1), st.data(), st.sampled_from(UNTRACKED))
 def test_a_proven_list_knows_whose_rows_meet(acl: Acl, data: st.DataObject, returns: ReturnTraffic) -> None:
     """Also after rules went and others came, in the order of the list, and nothing that is no rule of it."""

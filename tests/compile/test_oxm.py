@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import copy_field, instructions, output, output_register, set_field
@@ -23,7 +24,7 @@ def terms(draw: st.DrawFn) -> list[Term]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(terms())
 def test_terms_come_back(found: list[Term]) -> None:
     back = unpack(pack(found))
@@ -33,7 +34,7 @@ def test_terms_come_back(found: list[Term]) -> None:
     assert pack(back) == pack(found) == pack(reversed(found))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60))
 def test_bytes_are_read_only_if_we_would_write_them(data: bytes) -> None:
     try:

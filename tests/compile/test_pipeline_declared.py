@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -29,7 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
 STAGE_OF = {stage.table: stage for stage in STAGES}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=6))
 def test_rows_keep_to_the_declaration(policy: Policy) -> None:
     for row in compile_host(policy, domain="d1", generation=1).flows.rows():

@@ -13,6 +13,7 @@ import pytest
 from flow_tables import rows_by_tenant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from laws.test_levels_update import stories
 
 from orchestrator.compile.conjunctions import conjunctive
@@ -37,7 +38,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 
-LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(params=["native", "plain"], autouse=True)

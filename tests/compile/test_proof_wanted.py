@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.compile.equivalence import rulesets as proof
@@ -42,7 +43,7 @@ def agree(acl: Acl) -> None:
 
 
 @given(acls(max_rules=5))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_rules_one_by_one_ask_for_what_they_do_by_column(acl: Acl) -> None:
     agree(acl)
 

@@ -10,6 +10,7 @@ import pytest
 from compile.test_servers_law import EXACT, OWN
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.filters.filterlists import operator_list
 from orchestrator.compile.servers import exactpairs, tenants
@@ -122,7 +123,7 @@ def check(changes: Sequence[Edit], looked: Sequence[bool]) -> int:
 looks = st.lists(st.booleans(), min_size=1, max_size=5)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(edits, looks)
 def test_what_was_followed_is_what_scratch_makes(changes: list[Edit], looked: list[bool]) -> None:
     check(changes, looked)

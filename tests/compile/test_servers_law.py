@@ -9,6 +9,7 @@ import pytest
 from compiled_filter import TCP, UDP, carried, reported_denial
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.filters.filterlists import FilterList, tenant_lists
@@ -140,13 +141,13 @@ def pair_policies(draw: st.DrawFn) -> Policy:
     return Policy((tenant,), operator, {rule.id: 1 for rule in operator})
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(policies(max_tenants=3, max_rules=6), st.data())
 def test_a_server_does_what_the_oracle_says(policy: Policy, data: st.DataObject) -> None:
     check(policy, data.draw(shares(policy)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(policies(max_tenants=3, max_rules=3), st.data())
 def test_what_no_route_leads_to_another_server_is_dropped(policy: Policy, data: st.DataObject) -> None:
     share = data.draw(shares(policy))
@@ -162,7 +163,7 @@ def test_pairs_in_sets_change_no_verdict(policy: Policy) -> None:
     check(policy, Share(frozenset({TenantId("t")})))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(pair_policies())
 def test_pairs_are_taken_out_unless_a_deny_is_before_them(policy: Policy) -> None:
     rules = policy.tenants[0].acl.rules
@@ -174,7 +175,7 @@ def test_pairs_are_taken_out_unless_a_deny_is_before_them(policy: Policy) -> Non
         assert bool(hosts) == bool(found[HOSTS4] | found[HOSTS6])
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(policies(max_tenants=2, max_rules=6))
 def test_it_denies_nothing_that_hosts_permit(policy: Policy) -> None:
     share = Share(frozenset(tenant.id for tenant in policy.tenants))
@@ -185,7 +186,7 @@ def test_it_denies_nothing_that_hosts_permit(policy: Policy) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(policies(max_tenants=1, max_rules=12))
 def test_with_maps_for_everything(policy: Policy) -> None:
     check(policy, Share(frozenset(tenant.id for tenant in policy.tenants)))
@@ -215,7 +216,7 @@ def test_a_list_that_did_not_change_is_not_compiled_again(monkeypatch: pytest.Mo
     assert seen == ["t1", "t2", "t2"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(policies(max_tenants=3, max_rules=4), min_size=2, max_size=4), st.data())
 def test_a_program_made_of_the_one_before_is_the_program(history: list[Policy], data: st.DataObject) -> None:
     compiler = ServerCompiler("s1", TenantCompiler(general=True))

@@ -17,6 +17,7 @@ from flow_interpreter import Fields, Journey, Switch, fields_of
 from flow_tables import check_change
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from lifted_shop import policy, rule
 from strategies import policies
 
@@ -299,7 +300,7 @@ def crowds(draw: st.DrawFn) -> Policy:
     return shop(*(chosen[name] for name in sorted(chosen)))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(crowds(), min_size=2, max_size=6))
 def test_coming_and_going_behind_a_leg_leads_to_the_program_from_scratch(story: list[Policy]) -> None:
     cache, before = CompileCache(), None

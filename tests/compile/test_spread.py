@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.openflow import groups, oxm
@@ -40,7 +41,7 @@ def program(wanted: Spread, generation: int = 1) -> Program:
     return spread_program(wanted, domain="shop", generation=generation)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(SUBSETS, SUBSETS, SUBSETS, st.booleans())
 def test_rows_keep_to_the_declaration(before: set[int], serving: set[int], draining: set[int], stateful: bool) -> None:
     old = spread(before, set(), NOBODY, stateful=stateful)
@@ -78,7 +79,7 @@ def test_registers_are_told_apart() -> None:
 
 
 @given(SUBSETS.filter(bool), SUBSETS.filter(bool))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_of_a_stateful_spread_only_rows_of_buckets_that_move_change(old: set[int], new: set[int]) -> None:
     everybody = old | new
     before = spread(old, everybody - old, NOBODY, stateful=False)

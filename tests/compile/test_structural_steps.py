@@ -10,6 +10,7 @@ from compiled_domain import populated
 from flow_tables import content, rows_by_tenant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.equivalence import prove
@@ -25,7 +26,7 @@ from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import UPLINK
 from orchestrator.program.wire import encode_program
 
-LAWS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 NAMES = tuple(f"vm{number}" for number in range(40))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.compile.cost import cost
@@ -13,7 +14,7 @@ from orchestrator.policy.ports import masks
 from orchestrator.policy.tcpflags import ESTABLISHED
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=8))
 def test_entries_are_prefixes_times_port_blocks(acl: Acl) -> None:
     counted = {family: 2 + sum(entries(acl, rule, family) for rule in acl.rules) for family in Family}

@@ -10,6 +10,7 @@ import pytest
 from compiled_domain import forwarded, populated
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 from tracked_domain import TrackedDomain, conversation, denying, error_about, error_from_path, marked, trackable, turned
 
@@ -119,7 +120,7 @@ def test_no_trace_gets_more_through_than_the_oracle_permits(policy: Policy, rng:
             domain.meet(packet)
 
 
-@settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@settings(max_examples=examples(25), deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
 @given(policies(max_tenants=3, max_rules=5), st.randoms(use_true_random=False))
 def test_conversations_meet_stateless_rules_as_the_oracle_decides(policy: Policy, rng: random.Random) -> None:
     mixed = marked(populated(policy), rng)
@@ -130,7 +131,7 @@ def test_conversations_meet_stateless_rules_as_the_oracle_decides(policy: Policy
                 break
 
 
-@settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@settings(max_examples=examples(25), deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
 @given(policies(max_tenants=3, max_rules=4), st.randoms(use_true_random=False))
 def test_no_trace_gets_more_past_stateless_rules_than_the_oracle_permits(policy: Policy, rng: random.Random) -> None:
     """Marks and actions change on the way: what an end did not know while its rule was stateless, it never knows."""
@@ -222,7 +223,7 @@ def some_policy(rng: random.Random) -> Policy:
     return replace(found, tenants=open_ended, operator=operator, operator_numbers={each.id: 90 for each in operator})
 
 
-@settings(max_examples=120, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@settings(max_examples=examples(120), deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
 @given(st.integers(0, 1 << 40))
 def test_an_end_that_did_not_know_a_connection_passes_nothing_of_it(seed: int) -> None:
     """Few ends that say much to each other, while rules about them come, go, and change their marks."""
@@ -400,7 +401,7 @@ def fits(rule: Rule) -> bool:
     return True
 
 
-@settings(max_examples=25, deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
+@settings(max_examples=examples(25), deadline=None, phases=PHASES, suppress_health_check=NO_CHECKS)
 @given(
     policies(max_tenants=2, max_rules=5), st.lists(st.sampled_from(list(ReturnTraffic)), min_size=2, max_size=6),
     st.randoms(use_true_random=False),

@@ -10,6 +10,7 @@ from compiled_domain import UPLINK_PORT, populated
 from flow_interpreter import Switch, fields_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from lifted_shop import named, policy, rule
 from strategies import policies
 
@@ -115,7 +116,7 @@ def test_questions_from_the_uplink_are_not_answered() -> None:
             assert held.send(told).out == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies(max_tenants=2, max_rules=6), st.randoms(use_true_random=False))
 def test_no_corner_of_a_policy_arrives_in_the_name_of_one_who_is_here(world: Policy, rng: object) -> None:
     everywhere = populated(world)

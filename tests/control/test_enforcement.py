@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import PATIENCE_S, until
 
 from orchestrator.control.enforcement import Enforcement, Report
@@ -108,7 +109,7 @@ def check(reports: list[tuple[str, int, PointState]], removed_after: int) -> Non
         asyncio.run(story(running, reports, removed_after))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, max_size=6), st.integers(0, 8))
 def test_who_waits_is_let_go_when_the_database_says_so(
     reports: list[tuple[str, int, PointState]], removed_after: int
@@ -236,7 +237,7 @@ def test_a_generation_that_is_still_to_come_cannot_be_waited_for() -> None:
         asyncio.run(running.enforcement.wait("pop", 10, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from((*HOSTS, "h9")), st.integers(1, 4), st.sampled_from(PointState)), max_size=8))
 def test_a_standing_is_the_same_report_by_report_as_counted_anew(told: list[tuple[str, int, PointState]]) -> None:
     hosts: dict[str, PointRecord | None] = dict.fromkeys(HOSTS)

@@ -12,6 +12,7 @@ import pytest
 from fleet_world import SETTINGS, Agent, World, fresh
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
 from orchestrator.compile.spreadprogram import Side
@@ -157,7 +158,7 @@ def test_a_size_beside_alarms_is_refused() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(["make", "make a liar", "let go", "lose", "wait"]), st.integers(0, 5)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(STEPS)
 def test_whatever_the_cloud_does_those_serve_that_are_there_and_good(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]

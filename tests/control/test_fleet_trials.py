@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.control.fleet.trials import choose, is_outdated, judge_trial
@@ -17,7 +18,7 @@ from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
 from orchestrator.scaling.lifecycle import Trial
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(policies())
 def test_packets_are_what_a_router_forwards_and_expected_is_what_the_oracle_says(policy: Policy) -> None:
     sheet = choose(policy, 7)
@@ -30,7 +31,7 @@ def test_packets_are_what_a_router_forwards_and_expected_is_what_the_oracle_says
         assert packet.source != packet.destination
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(policies())
 def test_right_answers_pass_and_any_wrong_one_fails_and_says_which(policy: Policy) -> None:
     sheet = choose(policy, 7)

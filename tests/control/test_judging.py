@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.bench.rulesets import synthetic
@@ -30,7 +31,7 @@ def moved(acl: Acl) -> Acl:
     return replace(acl, rules=(acl.rules[1], acl.rules[0], *acl.rules[2:]))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(acls(), acls()), min_size=1, max_size=4))
 def test_whatever_was_judged_before_findings_are_those_of_a_check(lists: list[tuple[Acl, Acl]]) -> None:
     for current, tried in lists:

@@ -13,6 +13,7 @@ from compiled_domain import populated
 from flow_tables import content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import until
 from policy_edits import edits
 from store.postgres_cluster import Cluster
@@ -38,7 +39,7 @@ from orchestrator.program.wire import decode_program, encode_program
 from orchestrator.store import Store, open_store
 from orchestrator.store.unit import Unit
 
-LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+LAWS = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 DOMAINS = ("d0",)
 
 

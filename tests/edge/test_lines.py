@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.edge.hashing import positions
 from orchestrator.edge.lines import Lines, Shape, bases, build, matches
@@ -40,7 +41,7 @@ def asked_one_by_one(lines: Lines, key: int) -> int:
     return -1
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(allocations(), SHAPES)
 def test_every_chunk_reaches_its_own_server(allocation: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
     keys, servers = allocation
@@ -48,7 +49,7 @@ def test_every_chunk_reaches_its_own_server(allocation: tuple[np.ndarray, np.nda
     assert lines.server_of(keys).tolist() == servers.tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(allocations(), SHAPES)
 def test_lines_answer_as_a_tcam_would(allocation: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
     keys, servers = allocation

@@ -7,13 +7,14 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.edge.occupancy import different_bits, exact, union
 from orchestrator.edge.rates import functions, match_rates, one_line, spread, union_of
 from orchestrator.errors import BadInput
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(1, 2))
 def test_the_union_is_that_of_all_lines_and_all_chunks(m: int, k: int, n: int, lines: int) -> None:
     hits = total = 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.edge import upkeep
 from orchestrator.edge.hashing import positions
@@ -58,7 +59,7 @@ def reached(standing: Standing, owned: Owned) -> dict[int, int]:
     return dict(zip(keys.tolist(), standing.lines(servers).server_of(keys).tolist(), strict=True))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories(), st.sampled_from([4, 40, 400]))
 def test_every_chunk_reaches_its_own_server_whatever_came_before(history: list[Owned], exceptions: int) -> None:
     room = replace(TIGHT, most_exceptions=exceptions)
@@ -73,7 +74,7 @@ def test_every_chunk_reaches_its_own_server_whatever_came_before(history: list[O
         assert int(before.exact.sum()) <= exceptions
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories())
 def test_standing_lines_are_not_touched_until_they_are_built_anew(history: list[Owned]) -> None:
     states = followed(history, replace(TIGHT, most_exceptions=12, most_lines=4000, rebuild_share=1.0, tries=1))
@@ -87,7 +88,7 @@ def test_standing_lines_are_not_touched_until_they_are_built_anew(history: list[
         assert (later.standing.bits[:lines] == earlier.standing.bits).all()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories())
 def test_what_went_is_counted_as_stale_and_keeps_matching(history: list[Owned]) -> None:
     for kept, owned in zip(followed(history, replace(TIGHT, rebuild_share=1.0)), history, strict=True):
@@ -103,14 +104,14 @@ def test_what_went_is_counted_as_stale_and_keeps_matching(history: list[Owned]) 
         assert standing.stale_share == pytest.approx(expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(histories())
 def test_more_stale_than_allowed_is_never_left_standing(history: list[Owned]) -> None:
     for kept in followed(history, replace(TIGHT, rebuild_share=0.2)):
         assert kept.standing.stale_share <= 0.2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(histories())
 def test_lines_survive_their_octets(history: list[Owned]) -> None:
     standing = followed(history, TIGHT)[-1].standing

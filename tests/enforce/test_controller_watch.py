@@ -12,6 +12,7 @@ import pytest
 from enforce.programs import change, program, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import PATIENCE_S
 
 from orchestrator.client import Held
@@ -38,7 +39,7 @@ def follow(copy: Copy, answer: Program | Delta) -> Copy:
         return copy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=20))
 def test_a_copy_is_always_one_of_the_published_programs_and_never_gets_older(
     answers: list[tuple[int, int, bool]],

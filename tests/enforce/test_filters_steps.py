@@ -9,6 +9,7 @@ import pytest
 from compiled_filter import carried
 from enforce.contract_filters import POLICIES
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import policies
 
 from orchestrator.compile.filters.filterprogram import filter_program
@@ -96,7 +97,7 @@ def change_law(plane: Plane, old: Policy, new: Policy) -> None:
 
 
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.value)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(old=policies(max_rules=6), new=policies(max_rules=6))
 def test_every_change_ends_at_the_new_policy(plane: Plane, old: Policy, new: Policy) -> None:
     change_law(plane, old, new)

@@ -11,6 +11,7 @@ from enforce.contract_filters import POLICIES
 from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.filters.cacherows import CLASSIFIER, FLOWCACHE, CacheRow, Verdict, cache_table
 from orchestrator.compile.filters.filterprogram import filter_program
@@ -62,7 +63,7 @@ def front_over(fake: FakeKernel, around: Surroundings | None = None) -> BpfFront
     return BpfFront(("left", "right"), Plane.IPTABLES, fake, (around or Surroundings()).look)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(row_lists(), st.data())
 def test_what_is_opened_is_observed_and_decides(rows: tuple[CacheRow, ...], data: st.DataObject) -> None:
     fake = FakeKernel()

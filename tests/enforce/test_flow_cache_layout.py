@@ -8,6 +8,7 @@ import pytest
 from flow_cache_samples import packets_near, row_lists
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.compile.filters.flowcache import MOST_ROWS
@@ -18,7 +19,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Packet
 
-laws = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 STAMP = Stamp(17, bytes(range(16)))
 LOOKED = {Family.IPV4: (48, "<IIHHBB"), Family.IPV6: (64, "<QQQQHHBB")}
 """Where a set's bytes say which bits of a packet its rows look at."""

@@ -12,6 +12,7 @@ from enforce.programs import change, program, rule
 from flow_tables import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Observed, Stamp
@@ -58,7 +59,7 @@ def applied(held: FlowTable, delta: Delta) -> FlowTable:
     return FlowTable.of(rows.values())
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(tables(), symbolic_programs(), st.sampled_from(NUMBERS))
 def test_a_correction_leads_from_anything_to_the_program(
     found: FlowTable, goal: Program, numbers: dict[str, int]
@@ -69,7 +70,7 @@ def test_a_correction_leads_from_anything_to_the_program(
     assert content(after) == content(place(goal.flows, goal.ports))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(symbolic_programs(), symbolic_programs(), st.booleans(), st.sampled_from(NUMBERS))
 def test_a_step_leads_from_one_program_to_the_other(
     held: Program, goal: Program, knows_how: bool, numbers: dict[str, int]
@@ -82,7 +83,7 @@ def test_a_step_leads_from_one_program_to_the_other(
     assert (delta.base, delta.target, delta.generation) == (held.digest, goal.digest, goal.generation)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(symbolic_programs(), st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True), min_size=1, max_size=5))
 def test_joined_deltas_are_the_deltas_one_after_the_other(start: Program, steps: Sequence[Sequence[int]]) -> None:
     versions = [start]

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import packets
 
 from orchestrator.enforce.drivers.openflow import frames
@@ -43,7 +44,7 @@ A4, B4, A6, B6 = 0x0A000001, 0x0A000002, 0x20010DB8 << 96 | 1, 0x20010DB8 << 96 
 
 
 @given(packets(), st.binary(max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_frame_is_read_as_the_packet_it_was_made_from(packet: Packet, payload: bytes) -> None:
     made = frame(packet, src_mac=ME, dst_mac=YOU, payload=payload)
     headers = parse(made)
@@ -55,7 +56,7 @@ def test_a_frame_is_read_as_the_packet_it_was_made_from(packet: Packet, payload:
 
 
 @given(packets(), st.binary(max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_checksums_are_right(packet: Packet, payload: bytes) -> None:
     made = frame(packet, src_mac=ME, dst_mac=YOU, payload=payload)
     if packet.family is Family.IPV4:
@@ -154,7 +155,7 @@ def test_neighbours_are_read() -> None:
 
 
 @given(packets(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_reading_never_fails(packet: Packet, data: st.DataObject) -> None:
     made = bytearray(frame(packet, src_mac=ME, dst_mac=YOU, payload=b"payload"))
     for _ in range(data.draw(st.integers(0, 3))):

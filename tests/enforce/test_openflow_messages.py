@@ -12,6 +12,7 @@ import pytest
 from enforce.contract_samples import SAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from os_ken.ofproto import ofproto_v1_5 as ofproto
 from os_ken.ofproto import ofproto_v1_5_parser as osken
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
@@ -170,7 +171,7 @@ FLOWS = st.builds(
 @given(
     st.lists(FLOWS, max_size=12), st.sampled_from([Command.ADD, Command.DELETE_STRICT]), st.sampled_from([1, 3, 2048])
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_row_becomes_one_message_and_is_found_again_by_its_number(
     flows: list[Flow], command: Command, at_a_time: int
 ) -> None:
@@ -220,7 +221,7 @@ COUNTERS = st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1
 
 
 @given(st.lists(st.tuples(FLOWS, COUNTERS, st.booleans()), max_size=12), st.integers(0, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_descriptions_as_os_ken_writes_them_are_read(
     rows: list[tuple[Flow, tuple[int, int, int], bool]], cut: int
 ) -> None:
@@ -238,7 +239,7 @@ def counters_of(stats: flowdesc.FlowStats) -> Hits:
 
 
 @given(st.lists(st.tuples(FLOWS, COUNTERS, st.booleans()), max_size=12), st.integers(0, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_counters_read_in_c_are_those_of_whole_entries(
     rows: list[tuple[Flow, tuple[int, int, int], bool]], cut: int
 ) -> None:
@@ -266,7 +267,7 @@ def test_a_counter_that_is_not_kept_reads_all_ones() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_garbled_descriptions_are_drifted_or_read_but_never_crash(data: st.DataObject) -> None:
     good = b"".join(described(sample.flow, 1, 2, 3) for sample in data.draw(st.permutations(SAMPLES[:6])))
     garbled = bytearray(good)

@@ -7,6 +7,7 @@ import struct
 from enforce.contract_samples import SAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import (
@@ -81,7 +82,7 @@ def by_hand(flow: Flow, ports: dict[str, int]) -> Flow | None:
     st.lists(flows(), max_size=8),
     st.dictionaries(st.sampled_from(NAMES), st.integers(1, 0xFEFF), max_size=4),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rows_are_resolved_as_by_hand(rows: list[Flow], ports: dict[str, int]) -> None:
     expected = [resolved for flow in rows if (resolved := by_hand(flow, ports)) is not None]
     assert resolve(FlowTable.of(rows), SYMBOLS, ports, "eth7").rows() == expected

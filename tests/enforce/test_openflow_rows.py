@@ -10,6 +10,7 @@ from enforce.programs import program, rule
 from flow_tables import flows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import PATIENCE_S
 
 from orchestrator.compile.openflow import oxm
@@ -34,7 +35,7 @@ SYMBOLIC = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(flows() | st.sampled_from(ROWS), st.sampled_from([Command.ADD, Command.DELETE_STRICT]), st.integers(1, 2**31))
 def test_a_row_goes_out_as_it_does_by_column(flow: Flow, command: Command, xid: int) -> None:
     encoded = flowmods.bundle_flows(command, FlowTable.of([flow]), bundle=9, first_xid=xid)
@@ -50,14 +51,14 @@ def test_symbols_mean_the_same_row_by_row(ports: dict[str, int]) -> None:
     assert len(one_by_one) < len(rows), "some need a port that is not there"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(ROWS), unique_by=lambda row: row.key, max_size=20))
 def test_entries_come_back_as_they_do_by_column(rows: list[Flow]) -> None:
     replies = described(rows)
     assert flowdesc.entries(replies) == flowdesc.decode(replies).flows.rows()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_garbled_entries_are_drift_and_nothing_else(data: st.DataObject) -> None:
     (reply,) = described(ROWS[:2])
@@ -86,7 +87,7 @@ def described(rows: list[Flow]) -> list[bytes]:
     return replies
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(flows(), unique_by=lambda row: row.key, max_size=8))
 def test_few_rows_are_a_table_like_any_other(rows: list[Flow]) -> None:
     few, table = FewFlows.of(rows), FlowTable.of(rows)

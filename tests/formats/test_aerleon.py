@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from formats.iptables_texts import some_corners
 from hypothesis import HealthCheck, given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import AclflowError, BadInput, Missing
@@ -218,7 +219,7 @@ def test_what_aerleon_cannot_say() -> None:
     assert [(loss.text, loss.effect) for loss in exported.losses] == [("noon", Effect.NARROWER), ("odd", Effect.WIDER)]
 
 
-slow = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

@@ -8,6 +8,7 @@ from aerleon.lib.policy_builder import PolicyBuilder
 from formats import cisco_walk, real_data
 from formats.iptables_texts import some_corners
 from hypothesis import HealthCheck, event, given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -18,7 +19,7 @@ from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraf
 from orchestrator.policy.oracle import ask
 from orchestrator.policy.space import boxes_of
 
-slow = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def rendered(text: str) -> str:

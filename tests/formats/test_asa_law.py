@@ -6,6 +6,7 @@ from formats import asa_walk
 from formats.iptables_texts import packets_at, permits, seeds, some_corners
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -75,7 +76,7 @@ def lines(draw) -> str:
     return " ".join(f"extended {action} {protocol} {source} {ports[0]} {destination} {ports[1]} {end} {option}".split())
 
 
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

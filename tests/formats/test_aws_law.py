@@ -11,6 +11,7 @@ from formats import cloud_walks
 from formats.iptables_texts import packets_at, seeds, some_corners
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import ANY, Family
@@ -93,7 +94,7 @@ def far_only(acl: Acl) -> Acl:
 
 
 TEXTS = {"aws-sg": groups(), "aws-nacl": network_acls()}
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

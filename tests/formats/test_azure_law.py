@@ -8,6 +8,7 @@ from formats import cloud_walks
 from formats.iptables_texts import packets_at, seeds, some_corners
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family, Prefix
@@ -75,7 +76,7 @@ def groups(draw) -> str:
     return json.dumps({"name": "nsg", "securityRules": [*last, *named]})
 
 
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

@@ -7,6 +7,7 @@ from formats import cisco_walk
 from formats.iptables_texts import packets_at, permits, seeds, some_corners
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -52,7 +53,7 @@ def lists(draw, family: Family) -> str:
     return "\n".join([header, *(f" {line}" for line in found), "!", ""])
 
 
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

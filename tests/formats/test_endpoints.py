@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import OWN_POOL, acls, corner_packets_of
 
 from orchestrator.policy import oracle
@@ -38,7 +39,7 @@ def is_of(prefixes: Sequence[Prefix], packet: Packet, direction: Direction) -> b
     return any(prefix.family is packet.family and prefix.holds(address) for prefix in prefixes)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(6), st.lists(st.sampled_from(OWN_POOL), min_size=1, max_size=3, unique=True))
 def test_packets_of_an_endpoint_fare_as_in_the_whole_list(acl: Acl, prefixes: list[Prefix]) -> None:
     found = list_of_endpoint(acl, tuple(prefixes))

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import around
-from orchestrator.policy.formats.express import NO_PACKETS, flag_matches_of, matches_of, prefixes_of
+from orchestrator.policy.formats.express import NO_PACKETS, matches_of, prefixes_of
 from orchestrator.policy.formats.portnames import masked_addresses
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import matches
 from orchestrator.policy.space import LATER, Box, boxes_of, everything
 from orchestrator.policy.spans import Span, size, union
+from orchestrator.policy.tcpflags import flag_matches_of
 
 
 def flag_set(value: int, mask: int) -> int:
     return sum(1 << byte for byte in range(256) if byte & mask == value)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=2), st.sampled_from(Family))
 def test_rules_of_a_box_match_just_the_box(acl: Acl, family: Family) -> None:
     boxes = [box for rule in acl.rules for box in boxes_of(rule, acl.groups) if box.family is family]
@@ -53,7 +55,7 @@ def test_rules_of_a_box_match_just_the_box(acl: Acl, family: Family) -> None:
             assert any(matches(rule, packet, {}) for rule in rules) == box.holds(packet) or caught, packet
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, (1 << 256) - 2))
 def test_flag_matches_make_up_the_set(flags: int) -> None:
     found = flag_matches_of(flags)
@@ -66,7 +68,7 @@ def test_one_match_of_flags_stays_one() -> None:
         assert [(found.value, found.mask) for found in flag_matches_of(flag_set(value, mask))] == [(value, mask)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4))
 def test_prefixes_make_up_the_spans(ends: list[tuple[int, int]]) -> None:
     spans = union(Span(min(pair), max(pair)) for pair in ends)
@@ -76,7 +78,7 @@ def test_prefixes_make_up_the_spans(ends: list[tuple[int, int]]) -> None:
     assert all(not one.overlaps(other) for one in prefixes for other in prefixes if one is not other)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sets(st.integers(0, 31), max_size=8), st.integers(0, 2**32 - 1))
 def test_masks_with_gaps(address: int, wild: set[int], other: int) -> None:
     mask = 0xFFFFFFFF & ~sum(1 << bit for bit in wild)

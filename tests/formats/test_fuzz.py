@@ -16,6 +16,7 @@ import pytest
 from formats.samples import JSON, SAMPLES, WRITABLE, options_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import AclflowError, BadInput, TooLarge
 from orchestrator.policy.formats.registry import FORMATS, guess, read, write
@@ -24,7 +25,7 @@ from orchestrator.policy.formats.results import Options
 LONGEST = 200_000
 """Lists whose text is longer are not written and read again: negations can make much of little."""
 
-BUDGET = 600 if settings.get_current_profile_name() == "search" else 60
+BUDGET = examples(600, fixed=60)
 slow = settings(max_examples=BUDGET, deadline=None, suppress_health_check=list(HealthCheck))
 names = st.sampled_from(sorted(FORMATS))
 LINES = sorted({line for text in SAMPLES.values() for line in text.split("\n")})

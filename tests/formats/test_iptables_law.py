@@ -9,6 +9,7 @@ from formats.iptables_texts import LONGEST_TEXT, is_established, packets_at, per
 from formats.iptables_walk import Ruleset, World
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import FAR_POOL, acls
 
 from orchestrator.policy.addresses import ANY, Addresses, Family
@@ -17,7 +18,7 @@ from orchestrator.policy.formats.results import Options
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import ask
 
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

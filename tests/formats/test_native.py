@@ -9,6 +9,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import AclflowError, BadInput, BadPolicy
@@ -27,7 +28,7 @@ def nested(depth: int) -> object:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(acls())
 def test_a_list_comes_back_equal(acl: Acl) -> None:
     assert acl_from_json(json.loads(json.dumps(acl_to_json(acl)))) == acl
@@ -157,7 +158,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(_VALUES, st.booleans())
 def test_any_json_is_a_list_or_an_error_of_ours(value: object, as_rule: bool) -> None:
     document = {"rules": [MINIMAL | value if isinstance(value, dict) else value]} if as_rule else value

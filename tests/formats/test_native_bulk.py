@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import AclflowError
@@ -19,7 +20,7 @@ from orchestrator.policy.formats import native
 from orchestrator.policy.formats.native import rule_from_json, rule_texts, rule_to_json, rules_from_json
 from orchestrator.policy.model import Rule
 
-LAWS = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+LAWS = settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 
 TEXTS = st.one_of(
     st.text(max_size=8), st.sampled_from(("", "web", 'a "quoted" word', "back\\slash", "tab\t", "Grüße", "~", "\x7f"))
@@ -105,7 +106,7 @@ def documents(draw: st.DrawFn) -> list[object]:
     return found
 
 
-@settings(max_examples=800, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(800), suppress_health_check=list(HealthCheck))
 @given(documents())
 def test_whatever_is_said_is_read_or_refused_as_one_by_one(said: list[object]) -> None:
     assert outcome(lambda: rules_from_json(said)) == outcome(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import AclflowError, BadInput, TooLarge
@@ -18,7 +19,7 @@ from orchestrator.policy.formats.yaml_text import line_of, load_documents, load_
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 
 FIXTURE = (Path(__file__).parent / "fixtures" / "web.native-yaml").read_text()
-plain = settings(max_examples=200 if settings.get_current_profile_name() == "search" else 60, deadline=None)
+plain = settings(max_examples=examples(200), deadline=None)
 scalars = st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.text(max_size=12)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)

@@ -10,6 +10,7 @@ import yaml
 from formats.neutron_walks import firewall_permits, group_permits, policies_permit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import OWN_POOL, acls, corner_packets_of
 
 from orchestrator.policy.addresses import Prefix
@@ -19,7 +20,7 @@ from orchestrator.policy.formats.results import Imported, Options
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic
 from orchestrator.policy.oracle import ask
 
-BUDGET = 400 if settings.get_current_profile_name() == "search" else 60
+BUDGET = examples(400, fixed=40)
 slow = settings(max_examples=BUDGET, deadline=None, suppress_health_check=list(HealthCheck))
 IPV4 = ("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "0.0.0.0/0")
 IPV6 = ("2001:db8::/32", "2001:db8:1::/48", "::/0")

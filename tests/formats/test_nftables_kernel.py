@@ -11,6 +11,7 @@ from formats.nftables_stories import EXACT, LOSSY
 from formats.nftables_texts import rulesets
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -21,7 +22,7 @@ from orchestrator.policy.oracle import ask
 
 pytestmark = pytest.mark.system
 
-BUDGET = 300 if settings.get_current_profile_name() == "search" else 40
+BUDGET = examples(300, fixed=40)
 slow = settings(max_examples=BUDGET, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -10,6 +10,7 @@ from formats.iptables_walk import World
 from formats.nftables_texts import rulesets
 from formats.nftables_walk import Walk
 from hypothesis import HealthCheck, assume, given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -18,7 +19,7 @@ from orchestrator.policy.formats.results import Options
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic
 from orchestrator.policy.oracle import ask
 
-BUDGET = 300 if settings.get_current_profile_name() == "search" else 40
+BUDGET = examples(300, fixed=40)
 slow = settings(max_examples=BUDGET, deadline=None, suppress_health_check=list(HealthCheck))
 HOOKS = ((Direction.INGRESS, "forward"), (Direction.EGRESS, "output"))
 

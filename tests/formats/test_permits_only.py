@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from formats.iptables_texts import some_corners
 from hypothesis import HealthCheck, given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import TooLarge
@@ -14,7 +15,7 @@ from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import first_match
 from orchestrator.policy.ports import PortRange
 
-slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow

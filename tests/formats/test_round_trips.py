@@ -6,6 +6,7 @@ import pytest
 from formats.iptables_texts import some_corners
 from formats.samples import SAMPLES, WRITABLE, options_of
 from hypothesis import HealthCheck, event, given, settings
+from law_examples import examples
 from strategies import OWN_POOL, acls
 
 from orchestrator.errors import TooLarge
@@ -17,7 +18,7 @@ from orchestrator.policy.oracle import ask
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import WITH_PORTS
 
-BUDGET = 300 if settings.get_current_profile_name() == "search" else 30
+BUDGET = examples(300, fixed=30)
 slow = settings(max_examples=BUDGET, deadline=None, suppress_health_check=list(HealthCheck))
 LONGEST = 200_000
 ONE_VERSION = {"iptables": Family.IPV4, "ip6tables": Family.IPV6}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import acls
 
 from orchestrator.lab import specfile
@@ -59,7 +60,7 @@ def test_few_packets_are_spread_and_balanced() -> None:
 
 
 @given(acl=acls())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_aim_is_as_the_oracle_says_and_can_be_sent_in_its_point_of_presence(acl: Acl) -> None:
     found = aims(acl, ReturnTraffic.ESTABLISHED, most=16)
     assert 0 < len(found) <= 16

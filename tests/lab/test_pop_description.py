@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing, NotFound
 from orchestrator.lab import spec, specfile
@@ -161,7 +162,7 @@ ADDRESSES = st.one_of(
 
 
 @given(addresses=st.lists(ADDRESSES, min_size=2, max_size=6, unique=True), hosts=st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_description_survives_being_written_and_read(addresses: list[Prefix], hosts: int) -> None:
     first, *rest = addresses
     pop = PopSpec(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from law_examples import examples
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce.bookmark import Marks, replay_chunks
@@ -319,4 +320,4 @@ class Counting(RuleBasedStateMachine):
 
 
 TestCounting = Counting.TestCase
-TestCounting.settings = settings(max_examples=300, stateful_step_count=20)
+TestCounting.settings = settings(max_examples=examples(300), stateful_step_count=20)

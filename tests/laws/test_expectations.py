@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from law_examples import examples
 from strategies import FAR_POOL, OWN_POOL, OWNED, PORT_POOL, acls, packet_kinds, rules
 
 from orchestrator.errors import BadInput, ChangeTheRequest
@@ -108,7 +109,7 @@ def cuts_of(expectation: Expectation) -> Acl:
     return Acl(tuple(found))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     acls(3),
     expectations(),
@@ -161,7 +162,7 @@ def test_a_permit_behind_denies_that_hold_it_breaks_nothing() -> None:
     assert broken.witness.source >> 30 == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(5, 1), st.lists(expectations(), min_size=1, max_size=3), st.data())
 def test_what_a_change_breaks_is_what_was_kept_before_and_is_not_now(
     before: Acl, asked: list[Expectation], data: st.DataObject

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from law_examples import examples
 from references.cover import ReferenceCover, Set
 from strategies import acls
 
@@ -71,7 +72,7 @@ def crossings(
     return {(one, other): (flags, point) for one, other, *point, flags in found}, matters.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lists)
 def test_covered_rows_are_those_of_the_reference(rows: list[Set]) -> None:
     states, points = covered(native.Cover(*columns(rows)), len(rows))
@@ -90,7 +91,7 @@ def test_a_row_that_is_known_to_be_covered_is_not_asked_about() -> None:
         assert state.tolist() == [FREE, HELD]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lists, st.data())
 def test_crossings_are_those_of_the_reference(rows: list[Set], data: st.DataObject) -> None:
     flags = st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))
@@ -117,7 +118,7 @@ def crowds(draw: DrawFn) -> list[Set]:
     return [(*plane, only, only, only) for plane in draw(st.lists(planes, min_size=28, max_size=32))]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(crowds())
 def test_on_a_board_answers_are_those_of_the_reference(rows: list[Set]) -> None:
     fast, plain = native.Cover(*columns(rows)), ReferenceCover(*columns(rows))
@@ -141,7 +142,7 @@ def _others(pairs: bytes) -> list[int]:
     return others
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lists, st.data())
 def test_deciders_and_heirs_are_those_of_the_reference(rows: list[Set], data: st.DataObject) -> None:
     flags = st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))
@@ -152,7 +153,7 @@ def test_deciders_and_heirs_are_those_of_the_reference(rows: list[Set], data: st
         assert fast.heirs(permits, counts, row, *PLENTY)[0] == plain.heirs(permits, counts, row, *PLENTY)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lists, st.data())
 def test_changes_are_those_of_the_reference(rows: list[Set], data: st.DataObject) -> None:
     def drawn(values: st.SearchStrategy[int]) -> Any:
@@ -174,7 +175,7 @@ def test_changes_are_those_of_the_reference(rows: list[Set], data: st.DataObject
             assert not any(holds(rows[each], point) for each in first)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(lists, st.integers(0, 60), st.integers(0, 400))
 def test_a_limit_leaves_questions_open_and_answers_none_wrongly(rows: list[Set], question: int, total: int) -> None:
     states, _ = covered(native.Cover(*columns(rows)), len(rows), (total, question))
@@ -194,7 +195,7 @@ def test_no_work_at_all_decides_nothing() -> None:
     assert covered(native.Cover(*columns(rows[::-1])), 2)[0] == [FREE, HELD]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(7, min_rules=1))
 def test_ranks_keep_what_boxes_share_and_contain(acl: Acl) -> None:
     """Rows as boxes and rows as ranks: the same overlaps and containments, and points are packets."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from law_examples import examples
 from strategies import OWNED, acls, corner_packets_of, packet_kinds
 
 from orchestrator.errors import TooLarge
@@ -124,7 +125,7 @@ worlds = st.sampled_from(((), (), OWNED))
 return_traffic = st.sampled_from(list(ReturnTraffic))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits(3), worlds, return_traffic)
 @pytest.mark.usefixtures("told")
 def test_a_difference_is_exact_on_every_kind_of_packet(
@@ -135,14 +136,14 @@ def test_a_difference_is_exact_on_every_kind_of_packet(
     judge(*two, kinds, own, returns)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits(9), return_traffic)
 @pytest.mark.usefixtures("told")
 def test_a_difference_of_longer_lists_is_exact_at_their_corners(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
     judge(*two, list(corner_packets_of(*two))[:500], (), returns)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits(5), return_traffic)
 @pytest.mark.usefixtures("told")
 def test_what_operators_decide_otherwise_is_exact(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
@@ -198,13 +199,13 @@ def _fates(found: Difference, packet: Packet, direction: Direction, before: Acl,
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(acls(9))
 def test_a_list_does_not_differ_from_itself(acl: Acl) -> None:
     assert not difference(acl, acl)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(edits(6))
 def test_forth_and_back_are_mirror_images(two: tuple[Acl, Acl]) -> None:
     forth, back = difference(*two), difference(*reversed(two))

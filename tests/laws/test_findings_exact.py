@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import OWNED, acls, packet_kinds
 
 from orchestrator.policy import cover, oracle
@@ -161,7 +162,7 @@ check_settings = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(acls(4, min_rules=2, marked=True), check_settings)
 def test_findings_are_the_oracles(acl: Acl, checks: Checks) -> None:
     found = [finding for finding in check(acl, checks) if finding.kind is not Kind.GROUP]
@@ -176,7 +177,7 @@ def test_findings_are_the_oracles(acl: Acl, checks: Checks) -> None:
             assert judges[direction].suffice(finding.rules, dead)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(7, min_rules=3, with_groups=False), st.integers(0, 12), st.integers(0, 60))
 def test_what_limits_leave_open_is_said_and_nothing_else_changes(acl: Acl, question: int, total: int) -> None:
     """A finding under limits is one without, or says that it is undecided; and what is missing is undecided."""
@@ -221,7 +222,7 @@ def test_rules_that_say_the_same_take_no_work() -> None:
     assert check(acl, Checks(limits=Limits(question=20, total=100))).counts == {Kind.DUPLICATE: 499}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(acls(7, min_rules=4, with_groups=False, marked=True), check_settings)
 def test_every_witness_witnesses(acl: Acl, checks: Checks) -> None:
     by_id = {rule.id: rule for rule in acl.rules}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from law_examples import examples
 from strategies import OWNED, acls
 
 from orchestrator.bench.rulesets import synthetic
@@ -67,7 +68,7 @@ def assert_shown(findings: Iterable[Finding], acl: Acl, checks: Checks) -> None:
             assert asked.rule == finding.rules[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_edit_by_edit_it_stays_what_a_check_of_the_whole_list_says(data: st.DataObject) -> None:
     own: tuple[Prefix, ...] = data.draw(st.sampled_from(((), OWNED)))
@@ -93,7 +94,7 @@ def test_what_is_said_of_a_longer_list_stays_right(seed: int, data: st.DataObjec
         assert without_packets(judged.findings) == without_packets(check(acl, checks))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(acl=acls(8))
 def test_rules_that_share_a_packet_have_hulls_that_meet(acl: Acl) -> None:
     hulls = Hulls.of(acl.rules, acl.groups)

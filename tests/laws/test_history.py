@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls, packets
 
 from orchestrator.errors import BadInput
@@ -30,7 +31,7 @@ def verdicts(history: list[Acl], asked: Asked) -> list[Verdict[int]]:
     return [Verdict(number, step.action, step.rule) for number, step in enumerate(steps)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.one_of(st.sampled_from((OPEN, SHUT)), acls(3)), min_size=1, max_size=9), asked_of)
 def test_blame_names_the_last_change(history: list[Acl], asked: Asked) -> None:
     read = []
@@ -49,7 +50,7 @@ def test_blame_names_the_last_change(history: list[Acl], asked: Asked) -> None:
     assert read[-1] == (others[-1].version if others else 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.one_of(st.sampled_from((OPEN, SHUT)), acls(3)), min_size=1, max_size=40), asked_of)
 def test_bisect_ends_at_a_true_change_after_few_looks(history: list[Acl], asked: Asked) -> None:
     answers, read = verdicts(history, asked), []

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from mixed_policies import (
     HIGHEST,
     PHASES,
@@ -50,7 +51,7 @@ from orchestrator.policy.space import Box
 
 @given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
 @pytest.mark.timeout(1200)
-@settings(max_examples=40, phases=PHASES)
+@settings(max_examples=examples(40), phases=PHASES)
 def test_no_mix_lets_through_what_neither_policy_permits(before: Policy, other: Policy) -> None:
     after = alike(before, other)
     middle, _ = step(before, after)
@@ -176,7 +177,7 @@ def test_a_list_that_is_held_back_stays_the_same_object_while_others_write() -> 
 
 
 @given(acls(), acls(), st.sampled_from(Direction))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_moved_packets_are_all_that_differ(before: Acl, after: Acl, direction: Direction) -> None:
     exact = difference.difference(before, after)
     with pytest.MonkeyPatch.context() as patch:
@@ -284,7 +285,7 @@ SETTINGS = st.sampled_from(ReturnTraffic)
 @given(
     policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4), SETTINGS, st.booleans(), st.randoms()
 )
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(max_examples=examples(40), deadline=None, phases=PHASES)
 def test_nor_where_connections_are_tracked_before_or_after(
     before: Policy, other: Policy, setting: ReturnTraffic, to_tracked: bool, rng: random.Random
 ) -> None:
@@ -346,7 +347,7 @@ SMALL = tuple(
 )
 @example(lists_with(1), lists_with(), {2, 12}, (3, 3, 3), False, False)  # both changed, one of them reaches the other
 @example(lists_with(17), lists_with(), {15}, (2, 3, 3), False, False)  # the addresses were a tenant's long ago
-@settings(max_examples=150, deadline=None, phases=PHASES)
+@settings(max_examples=examples(150), deadline=None, phases=PHASES)
 def test_a_step_leaks_nothing_that_did_not_leak_before_it(
     old: list[bool], now: list[bool], flips: set[int], owners: tuple[int, int, int], moves: bool, tracked: bool
 ) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from mixed_policies import HIGHEST, PHASES, alike, packets_of, passes_point, step
 from strategies import policies
 from tracked_domain import ACK, SYN, trackable
@@ -136,7 +137,7 @@ DRAWN = policies(max_tenants=2, max_rules=4)
 
 
 @given(DRAWN, DRAWN, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, phases=PHASES)
+@settings(max_examples=examples(60), deadline=None, phases=PHASES)
 def test_lists_that_change_leak_nothing(before: Policy, other: Policy, rng: random.Random) -> None:
     after = alike(before, other)
     before, after = marked(before, rng, 0.4), marked(after, rng, 0.4)
@@ -144,7 +145,7 @@ def test_lists_that_change_leak_nothing(before: Policy, other: Policy, rng: rand
 
 
 @given(DRAWN, DRAWN, st.sampled_from(ReturnTraffic), st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(max_examples=examples(40), deadline=None, phases=PHASES)
 def test_nor_do_the_operators_rules_or_the_setting(
     before: Policy, other: Policy, setting: ReturnTraffic, begins: bool, rng: random.Random
 ) -> None:
@@ -171,7 +172,7 @@ def test_nor_do_hosts_that_lag_by_more_than_one_policy(
 
 
 @given(DRAWN, st.integers(0, 3), st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None, phases=PHASES)
+@settings(max_examples=examples(30), deadline=None, phases=PHASES)
 def test_nor_does_a_rule_that_gets_or_loses_its_mark(base: Policy, place: int, rng: random.Random) -> None:
     """One rule of each list changes alone: what it decides by connections before, it decides alone after."""
     before = marked(base, rng, 0.3)

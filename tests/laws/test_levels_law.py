@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from references.levels import reference_levels
 from strategies import acls
 
@@ -45,7 +46,7 @@ def per_rule(table: RuleTable, level: np.ndarray, count: int) -> list[int]:  # t
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(acls(max_rules=10))
 def test_levels_are_the_longest_paths(acl: Acl) -> None:
     table = atoms(acl.rules, acl.groups)
@@ -58,7 +59,7 @@ def test_levels_are_the_longest_paths(acl: Acl) -> None:
         assert all(one >= other for one, other in zip(fast, exact, strict=True) if other >= 0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(acls(max_rules=10))
 def test_of_two_overlapping_rules_the_earlier_is_above(acl: Acl) -> None:
     table = atoms(acl.rules, acl.groups)
@@ -81,14 +82,14 @@ def rule_tables(draw: st.DrawFn) -> RuleTable:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(rule_tables())
 @example(RuleTable.empty())
 def test_native_equals_reference(table: RuleTable) -> None:
     assert levels(table).tolist() == reference_levels(table).tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(acls(max_rules=6), min_size=2, max_size=3))
 def test_tenants_do_not_meet(lists: list[Acl]) -> None:
     parts = [atoms(acl.rules, acl.groups, tenant=number) for number, acl in enumerate(lists, 1)]

@@ -13,6 +13,7 @@ import pytest
 from flow_tables import content
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import FAR_POOL, OWN_POOL, acls, prefixes, rules
 
 from orchestrator.compile import _index
@@ -140,13 +141,13 @@ def check_story(story: Sequence[Tenant], returns: ReturnTraffic = ReturnTraffic.
         compiled = check_update(compiled, following, returns)
 
 
-@settings(LARGE, max_examples=150)
+@settings(LARGE, max_examples=examples(150))
 @given(stories(), st.sampled_from(list(ReturnTraffic)))
 def test_updated_lists_are_what_scratch_gives(story: tuple[Tenant, ...], returns: ReturnTraffic) -> None:
     check_story(story, returns)
 
 
-@settings(LARGE, max_examples=60)
+@settings(LARGE, max_examples=examples(60))
 @given(stories())
 def test_pieces_of_a_few_rows_and_labels_that_run_out(story: tuple[Tenant, ...]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -158,7 +159,7 @@ def test_pieces_of_a_few_rows_and_labels_that_run_out(story: tuple[Tenant, ...])
         check_story(story)
 
 
-@settings(LARGE, max_examples=60)
+@settings(LARGE, max_examples=examples(60))
 @given(stories())
 def test_what_is_thrown_away_leaves_no_trace(story: tuple[Tenant, ...]) -> None:
     """Updates that fail or are not kept, in between, and several from one list."""
@@ -173,7 +174,7 @@ def test_what_is_thrown_away_leaves_no_trace(story: tuple[Tenant, ...]) -> None:
         base = check_update(base, following, ReturnTraffic.EXPLICIT)
 
 
-@settings(LARGE, max_examples=30)
+@settings(LARGE, max_examples=examples(30))
 @given(acls(min_rules=2, max_rules=6))
 def test_other_numbers_or_settings_count(acl: Acl) -> None:
     before = CompiledList.of(tenant(acl), ReturnTraffic.ESTABLISHED)
@@ -390,7 +391,7 @@ def test_a_list_that_outgrows_its_limits_is_refused(module: Any, limit: str, mon
     assert swapped.change is not None
 
 
-@settings(LARGE, max_examples=40)
+@settings(LARGE, max_examples=examples(40))
 @given(stories())
 def test_priorities_are_told_by_position(story: tuple[Tenant, ...]) -> None:
     compiled = CompiledList.of(story[0], ReturnTraffic.EXPLICIT).update_list(story[-1], ReturnTraffic.EXPLICIT)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile._index import alike
 from orchestrator.compile.conjunctions import covers
@@ -77,7 +78,7 @@ def test_places_alike_are_counted_in_both_directions(arguments: tuple[int, int, 
     assert alike((1, 2, 3, 4), i, (1, 2, 9, 4), j, step, most) == count
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 6), st.lists(st.tuples(st.booleans(), st.integers(0, 99)), max_size=60), st.sampled_from((2, 64)))
 def test_labels_ascend_whatever_comes_and_goes(count: int, script: list[tuple[bool, int]], step: int) -> None:
     """Also where there is hardly room for one between two; and those that stay keep theirs, unless said otherwise."""
@@ -130,7 +131,7 @@ SCRIPTS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(crowded(), max_size=20), SCRIPTS)
 def test_covers_are_followed_member_by_member(start: list[Prefix], script: Any) -> None:
     check_covers(start, script)

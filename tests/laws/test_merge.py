@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from law_examples import examples
 from strategies import OWN_POOL, acls, corner_packets_of
 
 from orchestrator.errors import ChangeTheRequest
@@ -73,7 +74,7 @@ def decided(acl: Acl, packet: Packet, way: Direction) -> tuple[Action, RuleId | 
     return step.action, step.rule
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(acls(6, 2), st.data())
 def test_a_merged_list_decides_as_the_side_that_changed_it(base: Acl, data: st.DataObject) -> None:
     mine, theirs = data.draw(edited(base, "m")), data.draw(edited(base, "t"))
@@ -92,7 +93,7 @@ def test_a_merged_list_decides_as_the_side_that_changed_it(base: Acl, data: st.D
                 assert now == my == their
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(acls(6, 2), st.data())
 def test_a_person_who_keeps_his_own_keeps_what_others_did_elsewhere(base: Acl, data: st.DataObject) -> None:
     """Mine has every rule that I touched as I wrote it; packets of untouched rules alone are decided as theirs."""
@@ -125,7 +126,7 @@ def test_a_rule_keeps_the_group_that_the_other_side_removed() -> None:
     assert take_mine(base, Acl(base.rules), mine) == mine
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(acls(5), acls(5))
 def test_one_side_alone_is_taken_as_it_is(base: Acl, changed: Acl) -> None:
     assert merge(base, changed, base).acl == changed

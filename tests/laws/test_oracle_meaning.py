@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls, corner_packets_of, policies, policy_corner_packets, rules
 
 from orchestrator.policy import oracle
@@ -99,7 +100,7 @@ def plainly_matches(rule: Rule, packet: Packet, groups: dict[str, AddressGroup])
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(acls(3, min_rules=1))
 def test_a_match_is_what_its_fields_say(acl: Acl) -> None:
     for packet in corner_packets_of(acl)[:120]:
@@ -107,7 +108,7 @@ def test_a_match_is_what_its_fields_say(acl: Acl) -> None:
             assert oracle.matches(rule, packet, acl.groups) == plainly_matches(rule, packet, dict(acl.groups))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(acls(6), st.sampled_from(list(ReturnTraffic)))
 def test_the_first_rule_that_matches_decides_then_return_traffic_then_the_default(
     acl: Acl, returns: ReturnTraffic
@@ -125,7 +126,7 @@ def test_the_first_rule_that_matches_decides_then_return_traffic_then_the_defaul
                 assert (step.rule, step.action) == (None, acl.default(direction))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(acls(4), rules("extra"))
 def test_a_rule_changes_only_packets_it_matches(acl: Acl, extra: Rule) -> None:
     longer = replace(acl, rules=(extra, *acl.rules))
@@ -139,7 +140,7 @@ def test_a_rule_changes_only_packets_it_matches(acl: Acl, extra: Rule) -> None:
                 assert after == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(policies(3, max_rules=4))
 def test_a_packet_passes_by_the_operator_or_by_every_list_concerned(policy: Policy) -> None:
     for packet in policy_corner_packets(policy):

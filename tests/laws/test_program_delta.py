@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from flow_tables import content, programs, tables
 from hypothesis import Phase, given, settings
+from law_examples import examples
 
 from orchestrator.errors import Stale
 from orchestrator.program import delta as module
@@ -14,7 +15,7 @@ from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(tables(), tables())
 def test_difference_is_set_difference(old: FlowTable, new: FlowTable) -> None:
     removed, added = difference(old, new)
@@ -22,7 +23,7 @@ def test_difference_is_set_difference(old: FlowTable, new: FlowTable) -> None:
     assert content(added) == content(new) - content(old)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(programs(), programs())
 def test_a_delta_leads_to_its_target(old: Program, new: Program) -> None:
     check_delta(old, new)
@@ -35,7 +36,7 @@ def check_delta(old: Program, new: Program) -> None:
     assert digest(reached.flows, reached.ports) == new.digest
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(programs(), programs(), programs())
 def test_a_delta_fits_only_its_base(old: Program, new: Program, other: Program) -> None:
     if other.digest != old.digest:
@@ -43,7 +44,7 @@ def test_a_delta_fits_only_its_base(old: Program, new: Program, other: Program) 
             apply(other, between(old, new))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(programs())
 def test_nothing_changed_is_an_empty_delta(program: Program) -> None:
     assert between(program, program).is_empty

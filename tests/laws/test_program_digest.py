@@ -13,6 +13,7 @@ import pytest
 from flow_tables import COOKIES, PORT_TUPLES, content, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import Stale
 from orchestrator.program import blocks as tree
@@ -38,7 +39,7 @@ def limits(few: int, most: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(tables(), tables(), PORTS, PORTS)
 def test_equal_exactly_for_equal_content(
     left: FlowTable, right: FlowTable, one: tuple[str, ...], two: tuple[str, ...]
@@ -48,7 +49,7 @@ def test_equal_exactly_for_equal_content(
     assert len(digest(left, one)) == DIGEST_BYTES
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(tables(), st.randoms(use_true_random=False))
 def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Random) -> None:
     order = list(range(len(table)))
@@ -68,7 +69,7 @@ def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Rand
 
 
 @each_way
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(tables(), tables(), tables())
 def test_replacing_rows_equals_starting_from_scratch(
     few: int, most: int, first: FlowTable, second: FlowTable, third: FlowTable
@@ -84,7 +85,7 @@ def test_replacing_rows_equals_starting_from_scratch(
 
 
 @each_way
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(tables(), tables(), st.frozensets(st.sampled_from(COOKIES), max_size=3))
 def test_blocks_brought_up_to_date_are_the_blocks_of_their_rows(
     few: int, most: int, old: FlowTable, new: FlowTable, cookies: frozenset[int]
@@ -101,7 +102,7 @@ def test_blocks_brought_up_to_date_are_the_blocks_of_their_rows(
 
 
 @each_way
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables(), tables())
 def test_only_rows_that_are_there_can_be_replaced(few: int, most: int, held: FlowTable, gone: FlowTable) -> None:
     with limits(few, most):
@@ -113,7 +114,7 @@ def test_only_rows_that_are_there_can_be_replaced(few: int, most: int, held: Flo
                 blocks.replace_rows(gone, FlowTable.of(()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(tables(), tables())
 def test_blocks_are_apart_by_what_differs(old: FlowTable, new: FlowTable) -> None:
     mine, theirs = Blocks.of(old).apart(Blocks.of(new))

@@ -8,6 +8,7 @@ import pytest
 from flow_tables import flows, programs, same_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.errors import BadInput, Stale
@@ -44,7 +45,7 @@ def edits_of(old: Program, new: Program) -> Edits:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(texts(), texts())
 def test_edits_come_to_the_delta_that_they_were_made_of(old: Program, new: Program) -> None:
     delta = between(old, new)
@@ -61,7 +62,7 @@ def test_edits_come_to_the_delta_that_they_were_made_of(old: Program, new: Progr
             read(sent)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(programs(), programs())
 def test_port_names_come_with_them(old: Program, new: Program) -> None:
     delta = between(old, new)
@@ -69,7 +70,7 @@ def test_port_names_come_with_them(old: Program, new: Program) -> None:
     assert (found.ports, found.base_ports, found.generation) == (delta.ports, delta.base_ports, delta.generation)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(texts(), texts(), st.data())
 def test_damaged_recipes_are_refused_or_lead_to_a_delta(old: Program, new: Program, data: st.DataObject) -> None:
     edits = edits_of(old, new)
@@ -117,7 +118,7 @@ def test_a_recipe_for_what_cannot_be_is_refused(recipes: list[bytes], why: str) 
         strange.delta_from(old)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(texts(), texts(), texts())
 def test_edits_apply_to_their_base_alone(old: Program, new: Program, other: Program) -> None:
     if other.digest != old.digest:

@@ -12,6 +12,7 @@ import pytest
 from flow_tables import programs, same_columns
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import BadInput
 from orchestrator.program import wire
@@ -35,7 +36,7 @@ EMPTY = Program.of("d1", Tier.HOST, 0, NOTHING, ())
 HEAD = struct.Struct("<4sBBBQ")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(programs())
 @example(EMPTY)
 def test_programs_come_back(program: Program) -> None:
@@ -56,7 +57,7 @@ each_way = pytest.mark.parametrize("few", [0, 64])
 
 
 @each_way
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(programs(), programs())
 def test_deltas_come_back(few: int, old: Program, new: Program) -> None:
     delta = between(old, new)
@@ -73,7 +74,7 @@ def test_deltas_come_back(few: int, old: Program, new: Program) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(programs(), programs())
 def test_a_delta_is_passed_on_as_it_came_and_with_other_rows_as_it_is(old: Program, new: Program) -> None:
     sent = encode_delta(between(old, new))
@@ -87,7 +88,7 @@ def test_a_delta_is_passed_on_as_it_came_and_with_other_rows_as_it_is(old: Progr
     assert same_columns(back.added, came.removed)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
     for read in (decode_program, decode_delta):
@@ -95,7 +96,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
             read(data)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.binary(max_size=300), st.sampled_from((1, 2)), st.sampled_from((0, 1, 2)))
 def test_random_bodies_are_refused_or_read(body: bytes, kind: int, packing: int) -> None:
     data = HEAD.pack(b"ACLF", 2, kind, packing, len(body)) + (zlib.compress(body, 1) if packing == 1 else body)
@@ -104,7 +105,7 @@ def test_random_bodies_are_refused_or_read(body: bytes, kind: int, packing: int)
 
 
 @each_way
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(programs(), programs(), st.data())
 def test_damaged_bodies_are_refused_or_read(few: int, old: Program, new: Program, data: st.DataObject) -> None:
     """A changed byte inside a well-packed body never leads to anything but BadInput or a value."""
@@ -126,7 +127,7 @@ def test_damaged_bodies_are_refused_or_read(few: int, old: Program, new: Program
         assert len(table.rows()) == len(table)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(programs(), st.integers(0, 400))
 def test_cut_short_is_refused(program: Program, cut: int) -> None:
     encoded = encode_program(program)
@@ -151,7 +152,7 @@ def test_a_program_is_not_a_delta() -> None:
         decode_program(encode_delta(between(EMPTY, EMPTY)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40), min_size=1))
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(map(frame_body, bodies))
@@ -170,7 +171,7 @@ def test_a_frame_that_says_it_is_too_long_is_refused() -> None:
         list(frames([b"\xff\xff\xff\xff"]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(programs(), programs())
 def test_a_piece_of_a_stream_says_itself_what_it_is(old: Program, new: Program) -> None:
     whole, step = decode(encode_program(new)), decode(encode_delta(between(old, new)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls, corner_packets_of
 
 from orchestrator.policy import oracle
@@ -26,7 +27,7 @@ WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 
 PARTS = [SCANNER, SCANNER6, REST4, REST6, REST, WEB, *({**half, "id": f"r{n}"} for n, half in enumerate(HALVES))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(acls(6), acls(1, 1))
 def test_every_packet_of_the_rule_gets_its_action_but_for_exceptions(acl: Acl, other: Acl) -> None:
     rule = replace(other.rules[0], id=RuleId("new"))
@@ -41,7 +42,7 @@ def test_every_packet_of_the_rule_gets_its_action_but_for_exceptions(acl: Acl, o
             assert found.action is rule.action or found.rule in place.exceptions
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(acls(6), acls(1, 1))
 def test_it_goes_no_further_up_than_it_must(acl: Acl, other: Acl) -> None:
     rule = replace(other.rules[0], id=RuleId("new"))
@@ -56,7 +57,7 @@ def test_it_goes_no_further_up_than_it_must(acl: Acl, other: Acl) -> None:
     assert above.issuperset(place.exceptions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(acls(6), acls(1, 1))
 def test_an_exception_denies_a_part_of_each_family_at_most(acl: Acl, other: Acl) -> None:
     rule = replace(other.rules[0], id=RuleId("new"))
@@ -71,7 +72,7 @@ def test_an_exception_denies_a_part_of_each_family_at_most(acl: Acl, other: Acl)
         assert any(not any(their.contains(box) for their in whole[0]) for box in boxes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from(PARTS), unique_by=lambda part: part["id"]), st.sampled_from(["any", "0.0.0.0/0", "::/0"])
 )

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import FLAG_POOL, acls, packet_kinds, packets, rules
 
 from orchestrator.policy import oracle, spans
@@ -42,7 +43,7 @@ def cut_out(acl: Acl) -> tuple[list[Box], list[Packet]]:
     return [box for rule in acl.rules for box in boxes_of(rule, acl.groups)], kinds
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(8))
 def test_a_rules_boxes_hold_exactly_the_packets_it_matches(acl: Acl) -> None:
     aimed = corner_packets(acl.rules, acl.groups)
@@ -52,7 +53,7 @@ def test_a_rules_boxes_hold_exactly_the_packets_it_matches(acl: Acl) -> None:
             assert any(box.holds(packet) for box in boxes) == oracle.matches(rule, packet, acl.groups)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(3, min_rules=1))
 def test_boxes_agree_with_the_oracle_on_every_kind_of_packet(acl: Acl) -> None:
     _, kinds = cut_out(acl)
@@ -63,7 +64,7 @@ def test_boxes_agree_with_the_oracle_on_every_kind_of_packet(acl: Acl) -> None:
         ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(2, min_rules=2, with_groups=False))
 def test_intersection_difference_and_containment_are_those_of_sets(acl: Acl) -> None:
     boxes, kinds = cut_out(acl)
@@ -82,7 +83,7 @@ def test_intersection_difference_and_containment_are_those_of_sets(acl: Acl) -> 
             assert all(shares), "an empty piece"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(4, min_rules=2, with_groups=False))
 def test_cover_is_found_exactly(acl: Acl) -> None:
     boxes, kinds = cut_out(acl)
@@ -97,7 +98,7 @@ def test_cover_is_found_exactly(acl: Acl) -> None:
             assert not any(cover.holds(packet) for cover in covers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(3, min_rules=1, with_groups=False))
 def test_merging_keeps_the_set_and_never_makes_more_boxes(acl: Acl) -> None:
     boxes, kinds = cut_out(acl)
@@ -121,7 +122,7 @@ def test_what_was_cut_by_every_axis_merges_back_to_one_box() -> None:
             assert merge_boxes([*whole.minus(inner), inner]) == (whole,)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acls(5, min_rules=1))
 def test_witnesses_and_corners_are_in_their_box_and_possible(acl: Acl) -> None:
     for rule in acl.rules:

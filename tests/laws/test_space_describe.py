@@ -6,6 +6,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import acls, packets, rules
 
 from api.schemas.inspection import FindingBody, PacketBody
@@ -25,7 +26,7 @@ def test_a_packet_is_written_as_the_service_writes_it(packet: Packet) -> None:
     assert PacketBody.model_validate(packet_json(packet)).packet() == packet
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(acls(5, min_rules=2))
 def test_a_finding_is_written_as_the_service_writes_it(acl: Acl) -> None:
     for finding in check(acl):
@@ -89,7 +90,7 @@ def read_back(document: dict[str, object]) -> Box:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rules())
 def test_a_box_as_json_says_all_of_it(rule: Rule) -> None:
     for box in boxes_of(rule, {}):

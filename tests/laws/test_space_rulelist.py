@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from law_examples import examples
 from strategies import OWNED, acls, corner_packets_of
 
 from orchestrator.policy import oracle, rulelist
@@ -22,7 +23,7 @@ def always_columns() -> object:
     patch.undo()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(acls(10, min_rules=3))
 def test_columns_find_the_rows_that_a_plain_search_finds(acl: Acl) -> None:
     packets = corner_packets(acl.rules, acl.groups, overlaps=False)
@@ -44,7 +45,7 @@ def test_columns_find_the_rows_that_a_plain_search_finds(acl: Acl) -> None:
                     assert odd.first(packet) == next((number for number in hits if number % 2), None)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(acls(8, min_rules=1))
 def test_the_first_row_that_holds_a_packet_gives_the_oracles_answer(acl: Acl) -> None:
     for packet in corner_packets_of(acl):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import OWNED, acls
 
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
@@ -16,7 +17,7 @@ from orchestrator.policy.space import StandIns, box, boxes_of
 from orchestrator.policy.spans import Span
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=3, unique=True).map(sorted), max_size=12))
 def test_stand_ins_are_equal_where_sets_are(drawn: list[list[int]]) -> None:
     sets = [tuple(Span(10 * low, 10 * low) for low in lows) for lows in drawn]
@@ -35,7 +36,7 @@ def test_sets_that_are_gone_leave_no_name_to_others() -> None:
     assert len(found) == 198
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acl=acls(6, min_rules=1))
 def test_stand_ins_of_boxes_are_equal_where_boxes_are(acl: Acl) -> None:
     boxes = [box for rule in acl.rules for box in (*boxes_of(rule, acl.groups), *boxes_of(rule, acl.groups))]
@@ -47,7 +48,7 @@ def test_stand_ins_of_boxes_are_equal_where_boxes_are(acl: Acl) -> None:
         assert [one == other for other in boxes] == [name == other for other in found]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(before=acls(8, min_rules=1), after=acls(8, min_rules=1))
 def test_findings_and_differences_are_the_same_with_them(before: Acl, after: Acl) -> None:
     plain = check(before), difference(before, after), difference(before, after, own=OWNED)

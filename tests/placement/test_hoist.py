@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import acls, corner_packets_of
 
 from orchestrator.placement.hoist import Entry, Form, Hoisted, NotTheSame, Stays, arrange_entries, hoist, proof
@@ -17,7 +18,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.rulelist import RuleList, rule_lists
 
-laws = settings(max_examples=120, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(120), suppress_health_check=list(HealthCheck))
 
 
 def first(rows: RuleList, packet: Packet) -> int:

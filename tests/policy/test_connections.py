@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, parse_address
@@ -180,7 +181,7 @@ def _named(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(replace(each, id=RuleId(f"r{place}")) for place, each in enumerate(rules))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.lists(_RULES, max_size=4), st.lists(_RULES, max_size=4)), min_size=1, max_size=3),
     st.lists(_PACKETS, max_size=30),

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from policy.test_connections import ACK, OUT, SYN, A, B, back, rule, tcp, tenant, tracked, verdicts
 
 from orchestrator.errors import BadPolicy
@@ -130,7 +131,7 @@ def _alone(policy: Policy, packet: Packet, address: int, direction: Direction) -
     return first.action if first is not None and first.stateless else None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(*[st.lists(_RULES, max_size=4)] * 2), min_size=1, max_size=3), st.lists(_PACKETS, max_size=30)
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from orchestrator.errors import BadInput
 from orchestrator.scaling.capacity import CapacityModel
@@ -49,7 +50,7 @@ def test_vnfs_that_fail_open_the_storm_breaker() -> None:
     assert outcome.lost_share == pytest.approx(2 / 3, abs=0.01)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.floats(0, 2e6), min_size=1, max_size=60), st.integers(1, 5))
 def test_whatever_comes_is_carried_or_lost_and_sizes_stay_in_their_limits(loads: list[float], start: int) -> None:
     scenario = Scenario(np.repeat(loads, 5).astype(np.float64), start=start)

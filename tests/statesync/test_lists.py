@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import policies
 from tracked_domain import trackable
 
@@ -37,7 +38,7 @@ def key_of(packet: Packet) -> tuple[Key, bool]:
     return Key(low, high, low_port, high_port, packet.protocol), ends[0] > ends[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(policies(max_tenants=3, max_rules=6), st.randoms(use_true_random=False))
 def test_lists_forbid_what_the_oracle_denies(policy: Policy, rng: random.Random) -> None:
     tracked = trackable(policy)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from law_examples import examples
 from store.conftest import DATABASES, wiped
 from store.postgres_cluster import Cluster
 from strategies import OWNED, acls
@@ -203,7 +204,7 @@ def test_a_list_is_what_plain_lists_would_be(
 ) -> None:
     cluster = request.getfixturevalue("cluster") if database == "postgresql" else None
 
-    @settings(max_examples=40 if cluster is None else 8, deadline=None, suppress_health_check=SLOW)
+    @settings(max_examples=examples(40) if cluster is None else 8, deadline=None, suppress_health_check=SLOW)
     @given(data=st.data())
     def law(data: DataObject) -> None:
         narrow = data.draw(st.booleans(), "gaps so narrow that rows must often be spread anew")

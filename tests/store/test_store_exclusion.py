@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from patience import until
 from sqlalchemy import Connection, Table, exc, insert, text, update
 from store.scenes import populate
@@ -42,7 +43,7 @@ def test_the_database_takes_exactly_disjoint_prefixes(store: Store, table: Table
             row = {"domain": "pop", "name": "web", "tenant": 1, "port": "tap", "mac": 2, "version": 1}
             connection.execute(insert(endpoints).values(**row))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(order=st.lists(st.sampled_from(FAR_POOL), min_size=1, max_size=8))
     def law(order: list[Prefix]) -> None:
         with store.engine.connect() as connection, connection.begin() as outer:

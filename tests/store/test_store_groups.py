@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from sqlalchemy import func, select
 from store.conftest import FakeWall
 from store.scenes import acl, populate, prefix, rule
@@ -88,7 +89,7 @@ def fresh_tenant(store: Store) -> Callable[[], str]:
     return make
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps(), min_size=1, max_size=8))
 def test_memory_rows_and_history_agree_after_any_steps(
     store: Store,

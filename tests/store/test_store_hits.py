@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from store.conftest import FakeWall
 from store.scenes import acl, populate, rule
 
@@ -274,7 +275,7 @@ def test_frames_that_are_cut_off_are_refused(damage: Callable[[bytes], bytes]) -
 ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50)), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(ROWS, max_size=6))
 def test_sums_of_counts_do_not_depend_on_order_or_grouping(parts: list[list[tuple[int, int]]]) -> None:
     several = [counts(*rows) for rows in parts]

@@ -8,6 +8,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from strategies import FAR_POOL, prefixes
 
 from orchestrator.store.sql.clock import Ages, SteadyClock
@@ -27,7 +28,7 @@ from orchestrator.store.sql.keys import (
 keys = st.integers(LOWEST_KEY, HIGHEST_KEY)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(low=st.none() | keys, high=st.none() | keys, count=st.integers(1, 50))
 def test_keys_lie_between_their_neighbours_in_order(low: int | None, high: int | None, count: int) -> None:
     if low is not None and high is not None and low > high:
@@ -44,7 +45,7 @@ def test_keys_lie_between_their_neighbours_in_order(low: int | None, high: int |
     assert all(LOWEST_KEY <= key <= HIGHEST_KEY for key in found)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(numbers=st.lists(st.integers(0, 12), max_size=9))
 def test_the_longest_increasing_run_is_one_and_none_is_longer(numbers: list[int]) -> None:
     run = longest_increasing(numbers)
@@ -59,7 +60,7 @@ def test_the_longest_increasing_run_is_one_and_none_is_longer(numbers: list[int]
     assert len(run) == longest
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(one=prefixes(FAR_POOL), other=prefixes(FAR_POOL))
 def test_ranges_meet_exactly_where_prefixes_overlap(one: object, other: object) -> None:
     meet = first_bytes(one) <= last_bytes(other) and first_bytes(other) <= last_bytes(one)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from store.scenes import acl, endpoint, populate, prefix, rule
 
 from orchestrator.errors import AclflowError
@@ -116,7 +117,7 @@ def policy_of(store: Store) -> PolicySnapshot:
         return unit.domains.policy("pop")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(story=st.lists(units, min_size=1, max_size=6))
 def test_memory_changes_nothing(sqlite_template: bytes, story: list[tuple[bool, list[Work]]]) -> None:
     check_story(sqlite_template, story)
