@@ -17,10 +17,9 @@ from operator import itemgetter
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.dscp import EVERY_CODE_POINT, code_point_masks, match_code_points
 from orchestrator.policy.fields import DSCP_SHIFT, TCP_FLAGS, WORD
-from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Rule
 from orchestrator.policy.space import Box
-from orchestrator.policy.tcpflags import FlagMatch
+from orchestrator.policy.tcpflags import FlagMatch, flag_matches_of
 
 Pairs = tuple[tuple[int, int], ...]
 

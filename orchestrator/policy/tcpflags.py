@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
+from orchestrator.policy.bitsets import halve_members
 
 
 class TcpFlag(enum.IntFlag):
     """The flags of a TCP header as bits, RFC 9293."""
 
     FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
+
+
+_HIGHEST_FLAG = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +38,15 @@ class FlagMatch:
 
 ESTABLISHED = (FlagMatch(TcpFlag.ACK, TcpFlag.ACK), FlagMatch(TcpFlag.RST, TcpFlag.RST | TcpFlag.ACK))
 """`established` as two disjoint matches: ACK set; or RST set without ACK."""
+
+ESTABLISHED_SET = sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in ESTABLISHED))
+"""The flag bytes of `established`; bit 0x12 of the set stands for SYN and ACK."""
+
+
+@functools.lru_cache(maxsize=4096)
+def flag_matches_of(flags: int) -> tuple[FlagMatch, ...]:
+    """Return disjoint flag matches whose union is a set of flag bytes.
+
+    Bit 0x12 of the set stands for SYN and ACK. The full set gives none.
+    """
+    return tuple(FlagMatch(value, mask) for value, mask in halve_members(flags, _HIGHEST_FLAG) if mask)

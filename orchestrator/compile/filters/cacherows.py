@@ -41,11 +41,11 @@ from orchestrator.policy.fields import (
     TCP_FLAGS,
     slot_values,
 )
-from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, full_set
 from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import flag_matches_of
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
 

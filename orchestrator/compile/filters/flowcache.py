@@ -29,13 +29,13 @@ from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy, Tenant, TenantId
 from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.policy.rulelist import Row, RuleList, rule_lists, world
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything, remaining
 from orchestrator.policy.spans import Span
+from orchestrator.policy.tcpflags import ESTABLISHED_SET
 from orchestrator.program.program import Tier
 
 MOST_ROWS = 256

@@ -20,12 +20,12 @@ from orchestrator.placement.composed import Composed, home_of
 from orchestrator.placement.hoist import Form, Stays, hoist, parts
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
-from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.model import Action, Direction, Policy, Rule, Tenant
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything
 from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import ESTABLISHED_SET
 
 MOST_PARTS = 64
 """A rule that needs more parts of lines above its list, in one IP version, stays where it is."""

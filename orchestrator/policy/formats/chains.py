@@ -28,13 +28,13 @@ from dataclasses import dataclass, field, replace
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt
-from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.formats.lineboxes import HIDDEN_FRAGMENTS
 from orchestrator.policy.formats.results import Notes
 from orchestrator.policy.formats.tables import ACTIONS, LOGGING, NOT_GIVEN, PASSING, Chain, Line, Match, refuse_circles
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import WHOLE, Box, everything, remaining
+from orchestrator.policy.tcpflags import ESTABLISHED_SET
 
 Region = tuple[Box, ...]
 

@@ -27,7 +27,7 @@ from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Spans
-from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
+from orchestrator.policy.tcpflags import ESTABLISHED_SET, FlagMatch, flag_matches_of
 
 MOST_RULES = 1024
 """A box that takes more rules than this is refused."""
@@ -42,7 +42,6 @@ NO_PACKETS: Mapping[Family, frozenset[int]] = MappingProxyType(
 protocol of a packet is what stands behind them."""
 
 _LOWER_HALF, _UPPER_HALF = (PortRange(0, 32767),), (PortRange(32768, HIGHEST_PORT),)
-ESTABLISHED_SET = sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in ESTABLISHED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +96,6 @@ def prefixes_of(spans: Spans, family: Family) -> tuple[Prefix, ...]:
         if len(found) > MOST_PREFIXES:
             raise TooLarge(f"it takes more than {MOST_PREFIXES} prefixes to say this")
     return tuple(found)
-
-
-@functools.lru_cache(maxsize=4096)
-def flag_matches_of(flags: int) -> tuple[FlagMatch, ...]:
-    """Return disjoint flag matches whose union is a set of flag bytes.
-
-    Bit 0x12 of the set stands for SYN and ACK. The full set gives none.
-    """
-    return () if flags == ALL_BYTES else tuple(_cubes(flags, 0, 0))
 
 
 def _protocols(box: Box) -> tuple[int | None, ...]:
@@ -190,22 +180,3 @@ def _make_port_ranges(spans: Spans) -> tuple[PortRange, ...]:
 
 def _list_members(bits: int) -> Iterator[int]:
     return (number for number in range(256) if bits >> number & 1)
-
-
-def _cubes(flags: int, value: int, mask: int) -> Iterator[FlagMatch]:
-    """Yield flag matches for the bytes under (value, mask) that are in the set.
-
-    Splits on the lowest flag that makes a difference.
-    """
-    inside = sum(1 << byte for byte in range(256) if byte & mask == value)
-    if not flags & inside:
-        return
-    if flags & inside == inside:
-        yield FlagMatch(value, mask)
-        return
-    for bit in (1 << place for place in range(8) if not mask >> place & 1):
-        set_half = sum(1 << byte for byte in range(256) if byte & mask == value and byte & bit)
-        if (flags & set_half) >> bit != flags & (inside & ~set_half):
-            yield from _cubes(flags, value | bit, mask | bit)
-            yield from _cubes(flags, value, mask | bit)
-            return

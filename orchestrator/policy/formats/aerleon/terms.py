@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from orchestrator.errors import BadInput
 from orchestrator.policy.fields import ICMP_CODE
 from orchestrator.policy.formats.aerleon.library import Term
-from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.formats.lineboxes import Axes
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, WHOLE
 from orchestrator.policy.spans import Span, Spans, intersect, union
+from orchestrator.policy.tcpflags import ESTABLISHED_SET
 
 PROTOCOLS: Mapping[str, int] = {
     "hopopt": 0, "icmp": 1, "igmp": 2, "ggp": 3, "ipip": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "rdp": 27,
