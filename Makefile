@@ -129,7 +129,7 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	    > docs/spread-pipeline.md
 	$(BIN)/python ansible/reference.py > docs/ansible.md
 	$(BIN)/python packaging/generate.py
-	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
+	PYTHONPATH=.:tests $(BIN)/python tests/formats/real_data.py
 	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
 advisories: $(VENV)/.ready  ## known vulnerabilities of pinned packages, by OSV's export of PyPI; OSV=path

@@ -14,8 +14,9 @@ import pytest
 import yaml
 from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, packed, pcap, pcap_header, tcp, web
 from command_line import aclflow
+from public_data import DATA
 
-DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pcap"
+PCAP = DATA / "pcap"
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": ["80"]}
 SSH = {"id": "ssh", "action": "permit", "protocol": "tcp", "destination_ports": ["22"]}
@@ -276,10 +277,10 @@ def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:
         assert words in ended.err
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded captures are not here")
+@pytest.mark.skipif(not PCAP.is_dir(), reason="the recorded captures are not here")
 def test_recorded_captures_are_decided_whole(listed: str) -> None:
     """Every frame of these is IP; some segments claim more than their frames have."""
-    names = [str(path) for path in sorted(DATA.rglob("*.pcap*"))]
+    names = [str(path) for path in sorted(PCAP.rglob("*.pcap*"))]
     told = aclflow("replay", *names, "--acl", listed, "--json").json()
     assert told["all"]["packets"] == 89_841
     assert {why: count["packets"] for why, count in told["undecided"].items() if count["packets"]} == {"broken": 5}

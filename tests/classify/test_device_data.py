@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from models_world import SETUPS, oracle_row, pocl, records
+from public_data import DATA
 
 from orchestrator.classify.captures import open_capture
 from orchestrator.classify.devices.devicesearch import DeviceSearch, Setup
@@ -26,7 +25,6 @@ from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.rulelist import Row, rule_rows
 
-DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 FOLDERS = DATA / "classbench", DATA / "pcap"
 SETS = ("acl1_1k", "acl2_1k", "acl3_1k", "fw1_1k", "fw2_1k", "fw3_1k", "ipc1_1k")
 MILLION = 1_000_000

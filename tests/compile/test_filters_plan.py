@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from compiled_filter import check_iptables, check_nftables, counted_under
 from hypothesis import given
 from hypothesis import strategies as st
+from public_data import DATA
 from references.waves import reference_turns
 from strategies import acls
 
@@ -35,7 +34,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, TCP
 from orchestrator.policy.tcpflags import FlagMatch
 
-CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
+CLASSBENCH = DATA / "classbench"
 COUNTED = [kind for kind in Kind if Kind.RULE <= kind <= Kind.EGRESS_RETURN]
 WHOLE4 = World(Family.IPV4, later=False)
 

@@ -6,11 +6,10 @@ Of published headers a reader's pick is worked out; of a list of a page it is wr
 from __future__ import annotations
 
 import functools
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from public_data import DATA
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.hostprogram import CompileCache
@@ -24,13 +23,13 @@ from orchestrator.policy.formats.results import Options
 from orchestrator.policy.model import Action, Direction, Endpoint, Policy, RuleId, Tenant, TenantId
 from orchestrator.policy.rulelist import rule_lists
 
-DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
+CLASSBENCH = DATA / "classbench"
 TENANT = TenantId("lab")
 INTERVAL_S, PACKETS, SKEW, BUDGET = 300.0, 2_000_000, 1.1, 8
 
 
 def world(name: str) -> Policy:
-    rules = DATA / f"{name}.rules"
+    rules = CLASSBENCH / f"{name}.rules"
     if not rules.exists():
         pytest.skip(f"{rules} is not there: set ACLFLOW_DATA to the folder that holds classbench/")
     return enforced(rules.read_bytes(), None)
@@ -63,7 +62,7 @@ def test_what_goes_up_is_what_a_reader_would_pick(name: str, gains: bool) -> Non
     """Every rule of the first set names both ends of its packets, so nothing is gained there; the second has rules for
     everybody."""
     policy = world(name)
-    counts = replayed(policy, (DATA / f"{name}.trace").read_text())
+    counts = replayed(policy, (CLASSBENCH / f"{name}.trace").read_text())
     prospects = functools.cache(Prospector(policy).of)
     names = {rule.id: LiftedRule(TENANT, RuleId(rule.id)) for rule in policy.tenants[0].acl.rules}
     busiest = [each for each, _ in counts.most_common(4 * BUDGET) if each in names]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law_examples import examples
+from public_data import DATA
 from strategies import acls
 
 from orchestrator.compile.conjunctions import conjunctive
@@ -34,7 +33,7 @@ from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.flows import FlowTable
 from orchestrator.wire.costs import ListCost, TcamCost
 
-CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
+CLASSBENCH = DATA / "classbench"
 
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))

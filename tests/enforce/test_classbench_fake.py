@@ -6,11 +6,10 @@ with the headers of the others: most meet its wide rules, and `aims` adds packet
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from public_data import DATA
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.hostprogram import compile_host
@@ -40,7 +39,7 @@ from orchestrator.program.delta import between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
 
-DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
+CLASSBENCH = DATA / "classbench"
 TENANT = TenantId("lab")
 SINK_MAC, OUTSIDE_MAC = 0x020000000001, 0x020000000002
 
@@ -73,7 +72,7 @@ def is_ingress(direction: Direction) -> bool:
 
 
 def load(name: str) -> Acl:
-    rules = DATA / f"{name}.rules"
+    rules = CLASSBENCH / f"{name}.rules"
     if not rules.exists():
         pytest.skip(f"{rules} is not there: set ACLFLOW_DATA to the folder that holds classbench/")
     return read(rules.read_bytes(), "classbench", name=rules.name, options=Options(classbench_action=None)).acl
@@ -81,7 +80,7 @@ def load(name: str) -> Acl:
 
 def headers(name: str) -> list[Packet]:
     """The packets of a set's own trace, and of the others each fourth."""
-    traces = {path.stem: read_trace(path.read_text()) for path in sorted(DATA.glob("*_1k.trace"))}
+    traces = {path.stem: read_trace(path.read_text()) for path in sorted(CLASSBENCH.glob("*_1k.trace"))}
     return [each.packet for of, trace in traces.items() for each in (trace if of == name else trace[::4])]
 
 

@@ -6,7 +6,6 @@ lists that change. Recorded captures: real ends, with their sequence numbers, wi
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from enforce.real_switch import MOST_AT_ONCE, RealSwitch
 from enforce.test_openflow_tracked import ALL, Tracking, from_client, openings, serving
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from public_data import CAPTURES
 from strategies import policies
 from tracked_domain import answers_half_known, conversation, denying, error_about, made_of, marked, trackable
 
@@ -235,7 +235,6 @@ def _forget_answers(running: Sequence[Talk]) -> None:
 
 # -------------------------------------------------------------------------------------------------- recorded captures
 
-CAPTURES = tuple(sorted((Path(os.environ.get("ACLFLOW_DATA", "/nonexistent")) / "pcap").rglob("*.pcap*")))
 TENANT = TenantId("t1")
 MAC = 0x020000000001
 _TAGS = (0x8100, 0x88A8)

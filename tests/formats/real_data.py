@@ -1,13 +1,12 @@
 """What the readers make of real configurations, as the table in docs/formats.md.
 
-The configurations are not part of the project. `PYTHONPATH=. python tests/formats/real_data.py` writes the generated
-parts of docs/formats.md anew; test_real_data.py holds them to what the readers say.
+The configurations are not part of the project. `PYTHONPATH=.:tests python tests/formats/real_data.py` writes the
+generated parts of docs/formats.md anew; test_real_data.py holds them to what the readers say.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import sys
 from collections import Counter
@@ -15,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from public_data import DATA
 
 from orchestrator.errors import AclflowError
 from orchestrator.policy.formats.registry import FORMATS, guess, read, read_all
@@ -45,7 +46,6 @@ OPTIONS = {
     "interfaces": "--in-interface",
 }
 """How the fields of Options are called on the command line."""
-DATA = Path(os.environ.get("ACLFLOW_DATA", ROOT / ".." / "shared" / "data"))
 
 
 def iptables_files() -> list[Path]:

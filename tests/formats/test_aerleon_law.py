@@ -9,6 +9,7 @@ from formats import cisco_walk, real_data
 from formats.iptables_texts import some_corners
 from hypothesis import HealthCheck, event, given, settings
 from law_examples import examples
+from public_data import DATA
 from strategies import acls
 
 from orchestrator.policy.addresses import Family
@@ -56,10 +57,10 @@ def test_what_is_written_is_rendered_as_the_list_decides(acl: Acl) -> None:
             assert theirs is ours if exported.exact else theirs <= ours, (packet, direction)
 
 
-@pytest.mark.skipif(not real_data.DATA.is_dir(), reason="ACLFLOW_DATA names no folder of real configurations")
+@pytest.mark.skipif(not DATA.is_dir(), reason="ACLFLOW_DATA names no folder of real configurations")
 @pytest.mark.parametrize("name", ["sample_cisco_lab", "sample_multitarget"])
 def test_published_policies_are_read_as_they_are_rendered(name: str) -> None:
-    folder = real_data.DATA / "aerleon"
+    folder = DATA / "aerleon"
     text = (folder / "policies" / "pol" / f"{name}.pol").read_text()
     built = policy.ParsePolicy(text, naming.Naming(str(folder / "def")), base_dir=str(folder / "policies"))
     router = str(cisco.Cisco(built, 2))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from formats import real_data
 from formats.iptables_walk import Ruleset, World
+from public_data import DATA
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import corner_packets
@@ -21,9 +22,7 @@ from orchestrator.policy.oracle import ask, first_match, matches
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.tcpflags import TcpFlag
 
-needs_data = pytest.mark.skipif(
-    not real_data.DATA.is_dir(), reason="ACLFLOW_DATA names no folder of real configurations"
-)
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="ACLFLOW_DATA names no folder of real configurations")
 IPTABLES = real_data.iptables_files()
 CISCO = real_data.cisco_files()
 OTHERS = [path for path in real_data.every_file() if not {"iptables", "cisco", "classbench"} & set(path.parts)]
@@ -115,7 +114,7 @@ def test_a_router_is_read_exactly_and_is_a_fixed_point(path: Path) -> None:
 @pytest.mark.parametrize("name", ["acl1_1k", "fw1_1k"])
 def test_a_trace_agrees_with_its_set(name: str) -> None:
     """Every packet is matched by the rule it was made from; that rule is not always the first to match it."""
-    folder = real_data.DATA / "classbench"
+    folder = DATA / "classbench"
     rules = read((folder / f"{name}.rules").read_bytes(), "classbench").acl.rules
     trace = read_trace((folder / f"{name}.trace").read_text())
     assert len(trace) > 2000
@@ -126,7 +125,7 @@ def test_a_trace_agrees_with_its_set(name: str) -> None:
 
 
 @needs_data
-@pytest.mark.parametrize("path", sorted((real_data.DATA / "classbench").glob("*.rules*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((DATA / "classbench").glob("*.rules*")), ids=lambda path: path.name)
 def test_every_set_is_read(path: Path) -> None:
     """All exactly but fw2, whose generator gave ports to ICMP and IGMP."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

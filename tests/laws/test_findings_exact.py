@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from law_examples import examples
+from public_data import DATA
 from strategies import OWNED, acls, packet_kinds
 
 from orchestrator.policy import cover, oracle
@@ -457,8 +456,7 @@ def test_a_long_list_is_checked_with_columns_as_a_short_one_by_hand(count: int) 
 
 
 def test_a_thousand_rules_are_checked_in_two_seconds() -> None:
-    data = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data"))
-    ruleset = data / "classbench" / "fw1_1k.rules"
+    ruleset = DATA / "classbench" / "fw1_1k.rules"
     if not ruleset.exists():
         pytest.skip(f"there is no {ruleset}: ACLFLOW_DATA names a folder with ClassBench sets")
     acl = read(ruleset.read_bytes(), "classbench", options=Options(classbench_action=None)).acl

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from enforce.test_openflow_tracked_law import CAPTURES, Recorded, endpoint_policy, recorded
+from enforce.test_openflow_tracked_law import Recorded, endpoint_policy, recorded
+from public_data import CAPTURES
 from statesync.programbench import DROP, PASS, Bench, built
 from system.sharing_ground import held
 from system.test_filters_tracked import VARIANTS, Both, is_ours

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from patience import until
+from public_data import DATA
 from system.leftovers import leftovers
 
 from orchestrator.lab import cluster, failover, pop, service
 from orchestrator.lab.layout import Layout
 
 REPO = Path(__file__).parents[2]
-DATA = Path(os.environ.get("ACLFLOW_DATA", REPO.parent / "shared" / "data"))
 LAYOUT = Layout("actestd-")
 PATIENCE_S = 90.0
 

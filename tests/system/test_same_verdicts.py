@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from public_data import DATA
 from strategies import policies
 from system.planes import FILTERS, PLANES, Filter, Plane, plane
 
@@ -45,7 +44,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
-DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
+CLASSBENCH = DATA / "classbench"
 SAMPLE = 500
 MIXED_POP = specfile.parse(
     f"""
@@ -269,7 +268,7 @@ def between(policy: Policy, packet: Packet) -> bool:
 
 def load(name: str) -> tuple[Acl, list[Packet]]:
     """A filter set with actions in turn, and an even sample of its trace; without a trace, packets for its rules."""
-    rules, trace = DATA / f"{name}.rules", DATA / f"{name}.trace"
+    rules, trace = CLASSBENCH / f"{name}.rules", CLASSBENCH / f"{name}.trace"
     if not rules.exists():
         pytest.skip(f"{rules} is not there: set ACLFLOW_DATA to the folder that holds classbench/")
     acl = read(rules.read_bytes(), "classbench", name=rules.name, options=Options(classbench_action=None)).acl

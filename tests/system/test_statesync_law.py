@@ -5,7 +5,6 @@ The list in front of it permits everything here, so what the program drops is dr
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from enforce.test_openflow_tracked_law import Recorded, recorded
+from public_data import CAPTURES
 from statesync.programbench import DROP, PASS, Bench
 from tracked_domain import conversation, error_about, made_of
 
@@ -175,7 +175,6 @@ def test_random_traces_pass_as_both_oracles_permit(bench: Bench, packets: int) -
 
 # ----------------------------------------------------------------------------------------------------------- captures
 
-CAPTURES = tuple(sorted((Path(os.environ.get("ACLFLOW_DATA", "/nonexistent")) / "pcap").rglob("*.pcap*")))
 MOST = 4_000
 STRICTER = {
     "communityid_sctp.pcap": 74,  # SCTP
