@@ -31,8 +31,8 @@ class Bench:
         self.kernel = Replicator.new(file)
         self.kernel.configure(ALONE)
 
-    def watch(self, frame: bytes, interface: int = LOOPBACK) -> int:
-        return libbpf.run(self.kernel.program("watch"), frame, interface)[0]
+    def watch(self, frame: bytes, interface: int = LOOPBACK, segment_bytes: int = 0) -> int:
+        return libbpf.run(self.kernel.program("watch"), frame, interface, segment_bytes=segment_bytes)[0]
 
     def hear(self, frame: bytes) -> tuple[int, bytes]:
         return libbpf.run(self.kernel.program("hear"), frame, LOOPBACK)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from statesync.frames import (
 )
 from statesync.programbench import ALONE, DROP, OPENED, PASS, REDIRECT, SECRET, Bench
 
-from orchestrator.statesync.layout import BATCH, ENTRY_BYTES, SLOTS, Stream
+from orchestrator.statesync.layout import BATCH, CARRIED_MOST, ENTRY_BYTES, SLOTS, Stream
 from orchestrator.statesync.messages import (
     IN_TURN,
     MESSAGE_BYTES,
@@ -315,6 +316,36 @@ def _is_held(hearing: Bench, protocol: int, before: State, frame: bytes) -> bool
 
 def _now() -> bytes:
     return time.monotonic_ns().to_bytes(8, "little")
+
+
+def opens_by(length: int) -> bytes:
+    """A frame of this length with the first datagram of a connection."""
+    return framed(4, UDP, Kind.DATAGRAM, False, bytes(length - len(framed(4, UDP, Kind.DATAGRAM, False))))
+
+
+def test_what_does_not_fit_behind_a_message_passes_and_the_next_packet_carries_it(hearing: Bench) -> None:
+    """The longest frame that fits waits; one byte more does not, nor what is segmented later."""
+    hearing.kernel.configure(SHARING)
+    hearing.kernel.waiting()[:] = 0
+    assert hearing.watch(opens_by(CARRIED_MOST)) == DROP
+    assert np.count_nonzero(hearing.kernel.waiting()) == 1
+    hearing.kernel.waiting()[:] = 0
+    for length, segment_bytes in ((CARRIED_MOST + 1, 0), (200, 100)):
+        hearing.kernel.forget_all()
+        before = hearing.kernel.counters()
+        assert hearing.watch(opens_by(length), segment_bytes=segment_bytes) == PASS
+        assert hearing.counted(before) == {"changes": 1, "unheld": 1}
+        before = hearing.kernel.counters()
+        assert hearing.watch(opens_by(length), segment_bytes=segment_bytes) == PASS
+        assert hearing.counted(before) == {"passed": 1}, "members are told by what does not fit"
+        before = hearing.kernel.counters()
+        assert hearing.watch(opens_by(100)) == PASS
+        counted = hearing.counted(before)
+        assert counted.get("sent", 0) + counted.get("unresolved", 0) == len(HEARING.members)
+        before = hearing.kernel.counters()
+        assert hearing.watch(opens_by(100)) == PASS
+        assert hearing.counted(before) == {"passed": 1}, "members are told twice"
+    assert not hearing.kernel.waiting().any()
 
 
 def test_what_is_held_is_bounded(hearing: Bench) -> None:

@@ -71,6 +71,16 @@ FED: dict[str, tuple[str, str, Callable[[Bench], None]]] = {
         "if (false) {",
         partial(tests.test_data_that_overtakes_a_held_ack_is_held_too, level=Level.ESTABLISHED),
     ),
+    "what is segmented later waits": (
+        "return skb->len <= CARRIED_MOST && !skb->gso_size;",
+        "return skb->len <= CARRIED_MOST;",
+        tests.test_what_does_not_fit_behind_a_message_passes_and_the_next_packet_carries_it,
+    ),
+    "members are never told of what did not fit": (
+        "if (!is_shared(settings, after) || (shared && !later && !fits(skb)))",
+        "if (!is_shared(settings, after))",
+        tests.test_what_does_not_fit_behind_a_message_passes_and_the_next_packet_carries_it,
+    ),
     "a recorded confirmation frees a packet": (
         "!id || *taken != id || slot->phase != done",
         "!id || slot->phase != done",

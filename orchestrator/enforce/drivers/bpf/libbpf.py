@@ -29,7 +29,7 @@ _MOST_MAPS = 16
 _NR_MAP_IDS, _MAP_IDS = 52, 56
 """Where the kernel's description of a program says how many maps it uses, and where their ids are to go."""
 _SKB_BYTES = 192
-_SKB_MARK, _SKB_IIF, _SKB_IFINDEX = 8, 36, 40
+_SKB_MARK, _SKB_IIF, _SKB_IFINDEX, _SKB_GSO_SIZE = 8, 36, 40, 176
 """Where a packet's mark, the interface that it came in by, and its device stand in the context of a tc program."""
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
@@ -407,10 +407,14 @@ def put_all(descriptor: int, keys: bytes, values: bytes, count: int) -> None:
     _call("bpf_map_update_batch", descriptor, keys, values, byref(c_uint32(count)), None)
 
 
-def run(program: int, frame: bytes, interface: int, mark: int = 0) -> tuple[int, bytes]:
-    """Run a tc program on a frame from an interface; return verdict and frame."""
+def run(program: int, frame: bytes, interface: int, mark: int = 0, segment_bytes: int = 0) -> tuple[int, bytes]:
+    """Run a tc program on a frame from an interface; return verdict and frame.
+
+    `segment_bytes`: the kernel is to divide the frame later, into segments of so many bytes.
+    """
     context = ctypes.create_string_buffer(_SKB_BYTES)
     struct.pack_into("=I", context, _SKB_MARK, mark)
+    struct.pack_into("=I", context, _SKB_GSO_SIZE, segment_bytes)
     struct.pack_into("=II", context, _SKB_IIF, interface, interface)
     after = ctypes.create_string_buffer(len(frame) + 256)
     given = ctypes.create_string_buffer(frame, len(frame))
