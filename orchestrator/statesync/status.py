@@ -77,6 +77,8 @@ class Status:
     """The generation of the lists that its connections were held to last; -1: it has none."""
     forbidden: int = 0
     """So many connections were closed because lists forbid them."""
+    peers: int = 0
+    """So many other members may take part; a whole cluster has as many followers of each."""
 
     @property
     def is_well(self) -> bool:
@@ -99,7 +101,7 @@ class Status:
             tuple(Followed(number, each.is_whole, each.lag) for number, each in sorted(following.items())),
             int((kernel.waiting() != 0).sum()),
             tuple(StateCount(PROTOCOLS.get(of, str(of)), state.name, count) for (of, state), count in counts),
-            kernel.counters(), member.held_to.generation, member.held_to.closed,
+            kernel.counters(), member.held_to.generation, member.held_to.closed, len(member.peers),
         )  # fmt: skip
 
 
@@ -156,6 +158,7 @@ class _Gauges(Collector):
             ("serves", "1: it answers the spread switch", status.serves),
             ("whole", "1: it has the connections of all members that it reaches", status.is_whole),
             ("followers", "Members that are sent messages and waited for", len(status.followers)),
+            ("peers", "Other members that may take part", status.peers),
             ("held_packets", "Packets that wait for confirmations", status.held),
             ("lists", "Generation of the lists that connections were held to, -1 for none", status.lists),
         ):

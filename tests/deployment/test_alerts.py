@@ -67,6 +67,18 @@ def kept(refused: str, started: str) -> dict[str, str]:
     return {"aclflow_kept_programs_refused_total": refused, "process_start_time_seconds": started}
 
 
+def cluster(serves: str = "1x40", followers: str = "2x40", peers: str = "2x40", fenced: str = "0x40") -> dict[str, str]:
+    """What a member of a cluster of firewalls tells of itself."""
+    return {
+        'aclflow_cluster_serves{member="1"}': serves,
+        'aclflow_cluster_whole{member="1"}': serves,
+        'aclflow_cluster_followers{member="1"}': followers,
+        'aclflow_cluster_peers{member="1"}': peers,
+        'aclflow_cluster_lag{member="1", followed="2"}': "0x40",
+        'aclflow_cluster_events_total{member="1", event="fenced"}': fenced,
+    }
+
+
 FLOWS = {'aclflow_program_flows{domain="pop1"}': "12x40"}
 WELL = (
     {"up": "1x40", "process_start_time_seconds": "7x40", "aclflow_disproved_total": "0x40"}
@@ -79,6 +91,7 @@ WELL = (
     | requests("200", "0+600x40")
     | compilations("0+60x40", "0+60x40")
     | fleet(3, 3)
+    | cluster()
     | FLOWS
 )
 STORIES = (
@@ -123,6 +136,14 @@ STORIES = (
     ),
     Story("AclflowAuditUnanchored", True, {"aclflow_audit_unsent_anchors": "3x40"}),
     Story("AclflowAuditUnanchored", False, {"aclflow_audit_unsent_anchors": "0x40"}),
+    Story("AclflowClusterDown", True, {"up": "1x30 0x10"} | cluster(serves="1x30 stale")),
+    Story("AclflowClusterDown", False, {"up": "1x30 0 1x10"} | cluster()),
+    Story("AclflowClusterDown", False, {"up": "0x40"}),
+    Story("AclflowClusterUnfollowed", True, cluster(followers="2x30 1x10")),
+    Story("AclflowClusterUnfollowed", False, cluster(followers="2x30 1 2x10")),
+    Story("AclflowClusterUnfollowed", False, cluster(followers="2x30 1x10", peers="2x30 1x10")),
+    Story("AclflowClusterFenced", True, cluster(fenced="0x36 1x4")),
+    Story("AclflowClusterFenced", False, cluster(fenced="1x40")),
     Story("AclflowClusterNotServing", True, {'aclflow_cluster_serves{member="1"}': "1x30 0x10"}),
     Story("AclflowClusterNotServing", False, {'aclflow_cluster_serves{member="1"}': "1x30 0 1x10"}),
     Story("AclflowClusterNotWhole", True, {'aclflow_cluster_whole{member="1"}': "1x30 0x10"}),

@@ -34,6 +34,7 @@ _FUNCTIONS = frozenset(
         "changes",
         "histogram_quantile",
         "increase",
+        "last_over_time",
         "le",
         "min",
         "on",
@@ -44,6 +45,7 @@ _FUNCTIONS = frozenset(
         "topk",
         "vector",
         "instance",
+        "job",
         "domain",
         "status",
         "work",
@@ -121,6 +123,8 @@ def test_systemd_makes_the_user_and_the_directories(tmp_path: Path) -> None:
 _OF_MEMBERS = {
     "aclflow_cluster_serves": {"member"},
     "aclflow_cluster_whole": {"member"},
+    "aclflow_cluster_followers": {"member"},
+    "aclflow_cluster_peers": {"member"},
     "aclflow_cluster_lag": {"member", "followed"},
     "aclflow_cluster_events_total": {"member", "event"},
 }

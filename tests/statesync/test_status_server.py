@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from patience import PATIENCE_S
@@ -47,6 +48,19 @@ def test_silent_connections_keep_nobody_out(port: int) -> None:
         newest = held.enter_context(socket.create_connection((HOST, port), PATIENCE_S))
         newest.sendall(b"GET /status HTTP/1.0\r\n\r\n")
         assert newest.recv(12) == b"HTTP/1.0 200"
+
+
+def test_prometheus_reads_how_many_follow_of_how_many() -> None:
+    """An alert compares the two: a member that nobody follows any more is alone with its connections."""
+    port = free_port()
+    server = StatusServer(HOST, port, lambda: replace(WELL, followers=(2,), peers=2))
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+    finally:
+        server.close()
+    assert 'aclflow_cluster_followers{member="1"} 1.0' in text
+    assert 'aclflow_cluster_peers{member="1"} 2.0' in text
 
 
 def test_the_oldest_connection_gives_way(port: int) -> None:
