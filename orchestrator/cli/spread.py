@@ -1,4 +1,4 @@
-"""`aclflow spread`: how a domain's traffic is spread over its firewalls."""
+"""`aclflow spread`: how a domain's traffic is spread over its firewalls, and how its switch watches them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import typer
 
 from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.options import RunDir, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, several
 from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link, Sharing
 from orchestrator.errors import BadInput, Missing, NotFound
+from orchestrator.hosts.healthchecks import PortCheck
+from orchestrator.hosts.ovs import RUN_DIR, LocalSwitch
 
 _BUCKETS = 256
 _NOT_SPREAD = '"0"'
@@ -73,6 +76,47 @@ def set_up(
                 domain, carriers, stateful=stateful, synchronised=synchronised, etag=etag
             )
     say(f"traffic of {domain} is spread over {several(len(carriers), 'firewall')} from generation {generation} on")
+
+
+@taking
+def watch(
+    bridge: Annotated[str, typer.Argument(metavar="BRIDGE", help="The spreading switch, a bridge of this machine.")],
+    shown: Shown,
+    port: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PORT]...", help="Ports that lead to firewalls; without any, all that buckets watch."),
+    ] = None,
+    run_dir: RunDir = RUN_DIR,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; status 1: a port is not asked.")] = False,
+) -> None:
+    """Have this machine's spreading switch ask the firewalls behind its ports whether they are well. Safe to repeat.
+
+    It asks every 10 ms, and passes over a firewall that answers nothing for 40 ms. The switch keeps the settings; new
+    ports need them, too. Without them only a link that goes down is noticed.
+    """
+    switch = LocalSwitch(run_dir)
+    before = switch.look_at_checks(bridge, port or ())
+    if not before:
+        raise NotFound(f"no bucket of the bridge '{bridge}' watches a port: spread over synchronised firewalls first")
+    done = switch.check_firewalls(before, check=check)
+    after = switch.look_at_checks(bridge, [each.port for each in before]) if done.changed and not check else before
+    lacking = {each.port for each in before if not each.is_asked}
+    rows = [
+        (each.port, "yes" if each.is_asked else "no", each.status.get("state", "-"), _tell_change(each, lacking))
+        for each in after
+    ]
+    document = [
+        {"port": each.port, "asked": each.is_asked, "up": each.is_up, "changed": each.port in lacking} for each in after
+    ]
+    shown.say(document, ("port", "asked", "firewall", "done"), rows)
+    if check and lacking:
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+def _tell_change(now: PortCheck, lacking: Collection[str]) -> str:
+    if now.port not in lacking:
+        return ""
+    return "asked from now on" if now.is_asked else "would be asked"
 
 
 def _agreed_etag(client: Client, domain: str, kept: Collection[str], *, yes: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import orjson
 
 from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.host import SERVICES_PORT
-from orchestrator.errors import AclflowError, Missing, Refused, Unreachable
+from orchestrator.errors import AclflowError, Missing, NotFound, Refused, Unreachable
+from orchestrator.hosts.healthchecks import PortCheck, watched_ports
 from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
 
 RUN_DIR = Path("/run/openvswitch")
@@ -76,6 +78,31 @@ class LocalSwitch:
     def release(self, bridge: str, domain: str, *, check: bool = False) -> Change:
         """Give the switch back, closed. Raises Missing, Unreachable, BadInput."""
         return self._run_commands(release(self.look(bridge), bridge, domain), check=check)
+
+    def look_at_checks(self, bridge: str, ports: Sequence[str] = ()) -> list[PortCheck]:
+        """Return the health checks of a spreading switch's ports; without any, of all that its buckets watch.
+
+        Raises NotFound for a port that the switch has not, and what `flows` raises.
+        """
+        if not self._management(bridge).exists():
+            raise Unreachable(f"no switch forwards packets by the bridge '{bridge}' (looked in {self.run_dir})")
+        plugged = set(self._run_vsctl("list-ports", bridge).split())
+        rows = {row["name"]: row for row in self._read_rows("interface", "name,ofport,bfd,bfd_status")}
+        found = {name: rows[name] for name in sorted(plugged & rows.keys())}
+        if not ports:
+            watched = watched_ports(self._ask_management(bridge, "OpenFlow15", "dump-groups"))
+            ports = [name for name, row in found.items() if isinstance(row["ofport"], int) and row["ofport"] in watched]
+        for port in ports:
+            if port not in found:
+                raise NotFound(f"the bridge '{bridge}' has no port '{port}'")
+        return [PortCheck(port, found[port]["bfd"], found[port]["bfd_status"]) for port in ports]
+
+    def check_firewalls(self, checks: Sequence[PortCheck], *, check: bool = False) -> Change:
+        """Have a spreading switch ask the firewalls behind these ports; with `check` only report the changes.
+
+        Raises Missing, Unreachable, Refused.
+        """
+        return self._run_commands(tuple(words for each in checks for words in each.commands()), check=check)
 
     def flows(self, bridge: str, table: int) -> list[str]:
         """Read a table's flows, a line each, as `ovs-ofctl` prints them.

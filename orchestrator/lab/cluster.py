@@ -28,6 +28,7 @@ from pyroute2 import IPRoute
 from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link
 from orchestrator.errors import AclflowError, BadInput, NotFound, Unreachable
+from orchestrator.hosts.healthchecks import set_check
 from orchestrator.lab import namespaces, network, processes, spreader
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.ovs import SWITCH, run_program
@@ -43,8 +44,6 @@ _GIVEN_UP_S = 2.0
 _DOWN = re.compile(r"^(\S+Z)\|.*\|(\S+): BFD state change: up->down", re.MULTILINE)
 """A line of the switch's log: when it gave an interface up, and which."""
 _CLI = (sys.executable, "-m", "orchestrator.cli")
-BFD = ("bfd:enable=true", "bfd:min_tx=10", "bfd:min_rx=10", "bfd:mult=4")
-"""The switch asks every 10 ms, and gives a firewall up that answers nothing for 40 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,7 @@ def attach(firewall: Firewall) -> None:
     ovs, ports = firewall.lab.ovs, firewall.forwarder.ports
     spreader.attach(ovs, ports)
     for port in ports:
-        ovs.vsctl("set", "interface", port, *BFD)
+        ovs.vsctl(*set_check(port))
 
 
 def is_up(firewall: Firewall) -> bool:

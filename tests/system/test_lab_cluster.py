@@ -17,7 +17,7 @@ from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
 
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, NotFound
-from orchestrator.lab import cluster, pop, processes
+from orchestrator.lab import cluster, pop, processes, spreader
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
@@ -273,6 +273,41 @@ def _kinds(client: Client) -> list[str]:
     """Of all events about firewalls that the switch gave up or heard again."""
     found = client.events.read(limit=1000).items
     return [each.kind for each in found if each.kind in ("firewall.given-up", "firewall.heard")]
+
+
+def watch_firewalls(lab: Lab, *words: str) -> tuple[int, dict[str, dict[str, object]]]:
+    """`aclflow spread watch` on the lab's switch: its status, and what it says of each port."""
+    command = [sys.executable, "-m", "orchestrator.cli", "spread", "watch", spreader.BRIDGE, *words, "--json"]
+    done = subprocess.run(
+        [*command, "--run-dir", str(lab.ovs.run_dir)], stdout=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    return done.returncode, {each["port"]: each for each in json.loads(done.stdout)}
+
+
+def test_watched_ports_that_are_not_asked_are_told_and_asked_from_then_on(
+    lab: Lab, members: list[Firewall], held: Held
+) -> None:
+    """The ports are those that the switch's own buckets watch: both links of each firewall."""
+    until(lambda: all(cluster.is_up(each) for each in members), "a firewall does not serve")
+    ports = {port for each in members for port in each.forwarder.ports}
+    status, found = watch_firewalls(lab, "--check")
+    assert status == 0
+    assert found == {port: {"port": port, "asked": True, "up": True, "changed": False} for port in ports}
+    forgotten = members[1].forwarder.ports[0]
+    lab.ovs.vsctl("clear", "interface", forgotten, "bfd")
+    status, found = watch_firewalls(lab, "--check")
+    assert status == 1
+    assert [port for port, each in found.items() if not each["asked"]] == [forgotten]
+    status, found = watch_firewalls(lab)
+    assert status == 0
+    assert [port for port, each in found.items() if each["changed"]] == [forgotten]
+    assert all(each["asked"] for each in found.values())
+    until(lambda: cluster.is_up(members[1]), "it does not serve again")
+    assert watch_firewalls(lab, "--check", forgotten) == (
+        0,
+        {forgotten: {"port": forgotten, "asked": True, "up": True, "changed": False}},
+    )
+    assert held.alive() == HELD
 
 
 def test_the_switch_decides_without_service_and_controller(lab: Lab, members: list[Firewall], held: Held) -> None:

@@ -178,6 +178,7 @@ SPREAD = Branch(
     (
         Leaf("show", "Show which firewall carries which share.", "spread:show"),
         Leaf("set", "Say which firewalls carry the traffic.", "spread:set_up"),
+        Leaf("watch", "Have the switch of this machine ask its firewalls whether they are well.", "spread:watch"),
     ),
 )
 
