@@ -6,10 +6,12 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 
 import pytest
 import yaml
@@ -17,11 +19,12 @@ from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
 
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, NotFound
-from orchestrator.lab import cluster, pop, processes, spreader
+from orchestrator.lab import cluster, namespaces, pop, processes, spreader
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import SERVICE, SPREADER, ControlPlane
+from orchestrator.lab.spec import LEFT
 from orchestrator.policy.model import TenantId
 
 TALK = """
@@ -66,6 +69,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
             link.sendto(question, (f"{sys.argv[1]}.{host}", 3784))
 """
 """What the switch asks, by which it says that it has given a firewall up, sent to many addresses of a network."""
+_EVERY_PROTOCOL, _ECHO_PORT = 3, 8000
 HELD = 40
 GENERATIONS = itertools.count(1)
 SILENT_S = 0.5
@@ -290,23 +294,19 @@ def test_watched_ports_that_are_not_asked_are_told_and_asked_from_then_on(
     """The ports are those that the switch's own buckets watch: both links of each firewall."""
     until(lambda: all(cluster.is_up(each) for each in members), "a firewall does not serve")
     ports = {port for each in members for port in each.forwarder.ports}
-    status, found = watch_firewalls(lab, "--check")
-    assert status == 0
-    assert found == {port: {"port": port, "asked": True, "up": True, "changed": False} for port in ports}
     forgotten = members[1].forwarder.ports[0]
     lab.ovs.vsctl("clear", "interface", forgotten, "bfd")
     status, found = watch_firewalls(lab, "--check")
     assert status == 1
+    assert found.keys() == ports
     assert [port for port, each in found.items() if not each["asked"]] == [forgotten]
-    status, found = watch_firewalls(lab)
+    status, found = watch_firewalls(lab, forgotten)
     assert status == 0
-    assert [port for port, each in found.items() if each["changed"]] == [forgotten]
-    assert all(each["asked"] for each in found.values())
+    assert [(port, each["asked"], each["changed"]) for port, each in found.items()] == [(forgotten, True, True)]
     until(lambda: cluster.is_up(members[1]), "it does not serve again")
-    assert watch_firewalls(lab, "--check", forgotten) == (
-        0,
-        {forgotten: {"port": forgotten, "asked": True, "up": True, "changed": False}},
-    )
+    status, found = watch_firewalls(lab, "--check")
+    assert status == 0
+    assert found == {port: {"port": port, "asked": True, "up": True, "changed": False} for port in ports}
     assert held.alive() == HELD
 
 
@@ -363,6 +363,93 @@ def test_a_firewall_whose_data_links_are_cut_loses_no_connection(
         _set_links(lab, ports, "up")
     until(lambda: cluster.is_up(victim), "it does not serve again")
     assert held.alive() == HELD
+
+
+@pytest.mark.parametrize(
+    "deaf",
+    [pytest.param(False, marks=pytest.mark.long, id="links"), pytest.param(True, id="links-and-messages")],
+)
+def test_with_management_and_a_firewalls_links_cut_at_once_no_bucket_has_two_owners(
+    lab: Lab, members: list[Firewall], held: Held, deaf: bool
+) -> None:
+    """Neither service nor controller runs meanwhile. A firewall that hears no other member does not serve again."""
+    victim, others = members[1], (members[0], members[2])
+    ports = list(victim.forwarder.ports)
+    until(lambda: all(cluster.is_up(each) for each in members), "a firewall does not serve")
+    try:
+        for name in (SERVICE, SPREADER):
+            processes.kill(pop.find(lab.layout).state.process(name))
+        if deaf:
+            _cut_messages(victim, others)
+        _set_links(lab, ports, "down")
+        assert held.alive() == HELD
+        until(lambda: not cluster.is_up(victim), "the switch finds it well")
+        owners = carriers_of(members, held)
+        assert {len(names) for names in owners.values()} == {1}
+        assert victim.name not in set().union(*owners.values())
+        _set_links(lab, ports, "up")
+        if deaf:
+            time.sleep(3 * SILENT_S)
+            assert not cluster.is_up(victim), "it serves and knows nothing of what began meanwhile"
+            assert {len(names) for names in carriers_of(members, held).values()} == {1}
+    finally:
+        _set_links(lab, ports, "up")
+        if deaf:
+            _join_messages(victim, others)
+        ControlPlane(pop.find(lab.layout)).supervise()
+    until(lambda: cluster.is_up(victim), "it does not serve again")
+    assert held.alive() == HELD
+    assert {len(names) for names in carriers_of(members, held).values()} == {1}
+
+
+def carriers_of(members: Sequence[Firewall], held: Held) -> dict[int, set[str]]:
+    """Say something in each connection; return by its port the firewalls that its packets of either direction met."""
+    with ExitStack() as stack:
+        taps = {each.name: stack.enter_context(_tap(each)) for each in members}
+        assert held.alive() == HELD
+        seen = {name: set(_client_ports(tap)) for name, tap in taps.items()}
+    return {port: {name for name, met in seen.items() if port in met} for port in held.ports}
+
+
+def _tap(firewall: Firewall) -> socket.socket:
+    """A socket that gets a copy of each packet at a firewall's left side, whichever way it goes."""
+
+    def open_here() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_EVERY_PROTOCOL))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        made.bind((LEFT, _EVERY_PROTOCOL))
+        made.setblocking(False)
+        return made
+
+    return namespaces.inside(firewall.forwarder.namespace, open_here)
+
+
+def _client_ports(tap: socket.socket) -> Iterator[int]:
+    """Yield the client's port of each packet of a connection with the echo server."""
+    with suppress(BlockingIOError):
+        while True:
+            packet = tap.recv(200)
+            if len(packet) >= 24 and packet[0] == 0x45 and packet[9] == socket.IPPROTO_TCP:
+                ports = [int.from_bytes(packet[at : at + 2], "big") for at in (20, 22)]
+                if _ECHO_PORT in ports:
+                    yield sum(ports) - _ECHO_PORT
+
+
+def _cut_messages(firewall: Firewall, others: Sequence[Firewall]) -> None:
+    for other in others:
+        _run_ip(firewall, "link", "set", f"x{other.number}", "down")
+
+
+def _join_messages(firewall: Firewall, others: Sequence[Firewall]) -> None:
+    """Bring a firewall's cables up; their routes went with them."""
+    for other in others:
+        _run_ip(firewall, "link", "set", f"x{other.number}", "up")
+        ways = ("dev", f"x{other.number}", "src", firewall.address, "scope", "link")
+        _run_ip(firewall, "route", "replace", f"{other.address}/32", *ways)
+
+
+def _run_ip(firewall: Firewall, *words: str) -> None:
+    subprocess.run(["ip", "-n", firewall.forwarder.namespace, *words], check=True)
 
 
 def _set_links(lab: Lab, ports: list[str], state: str) -> None:
