@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from enforce.real_switch import RealSwitch
+from enforce.real_switch import MOST_AT_ONCE, RealSwitch
 from enforce.test_openflow_compiled import Twins, placed, sent_by
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -214,6 +215,35 @@ def test_a_change_cuts_the_connections_that_it_forbids_and_no_other(tracking: Tr
     assert [now - then for now, then in zip(tracking.packets(rule + 1), before, strict=True)] == [2 * kept] * 2
     tracking.load(serving())
     assert not any(tracking.forward(*to_client(client, ACK)) for client in range(0, many, 7))
+
+
+def pass_through(tracking: Tracking, frames: Mapping[int, tuple[bytes, str]]) -> set[int]:
+    """Give the real switch a frame of each client, many at a time; return the clients whose frame came out."""
+    found, clients = set(), list(frames)
+    for start in range(0, len(clients), MOST_AT_ONCE):
+        some: dict[str, list[bytes]] = {}
+        for client in clients[start : start + MOST_AT_ONCE]:
+            made, port = frames[client]
+            some.setdefault(port, []).append(made)
+        for _, out in tracking.twins.real.forward_many(some):
+            ends = (int.from_bytes(out[at : at + 4], "big") for at in (26, 30))
+            found |= {end - FIRST_CLIENT for end in ends if end != SERVER}
+    return found
+
+
+@pytest.mark.parametrize("many", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_of_thousands_of_connections_a_change_cuts_the_random_tenth_that_it_forbids(
+    tracking: Tracking, many: int
+) -> None:
+    """On the real switch alone, whose cache holds them by then."""
+    tracking.load(serving(ALL))
+    everybody = range(many)
+    for made in (partial(from_client, flags=SYN), partial(to_client, flags=SYN | ACK), partial(from_client, flags=ACK)):
+        assert pass_through(tracking, {client: made(client) for client in everybody}) == set(everybody)
+    forbidden = set(random.Random(1).sample(everybody, len(everybody) // 10))
+    tracking.load(serving(about("no", Action.DENY, sorted(forbidden)), ALL))
+    for answer in (partial(to_client, flags=ACK), partial(from_client, flags=ACK)):
+        assert pass_through(tracking, {each: answer(each) for each in everybody}) == set(everybody) - forbidden
 
 
 def test_connections_of_strangers_share_cache_entries(tracking: Tracking) -> None:

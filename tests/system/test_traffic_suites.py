@@ -16,7 +16,7 @@ from system.leftovers import leftovers
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.aclsizes import Sizes as AclSizes
 from orchestrator.bench.benchlab import PREFIX
-from orchestrator.bench.control_plane import restarts
+from orchestrator.bench.control_plane import cuts, restarts
 from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.fw_vnf.vnfsizes import Sizes as FwVnfSizes
 from orchestrator.bench.packet_log import suite as packet_log
@@ -94,6 +94,16 @@ def test_a_switch_that_forgets_cuts_or_resumes_or_has_nothing_to_remember(layout
         assert strays == {"cut": (0, 0), "resume": (3, 0), "stateless": (3, 3)}
         assert all(found[f"{event}_{way}_new_ms"] > 0 for way in restarts.WAYS)
         assert f"{event}_cut_gap_ms" not in found
+
+
+def test_an_edit_cuts_the_tenth_that_it_forbids_on_a_switch_and_on_a_filter(layout: Layout) -> None:
+    results = Results("control-plane", {})
+    cuts.measure(results, 1, lambda _: None, layout, connections=300)
+    assert not results.absent
+    for name in cuts.FIREWALLS:
+        found = {kind: results.figures[f"{name}_{kind}"].median for kind in ("ms", "missed", "lost")}
+        assert found["ms"] > 0, "forbidden connections talk until they are cut"
+        assert (found["missed"], found["lost"]) == (0, 0)
 
 
 def test_packet_log_measures_beside_both_floods(layout: Layout) -> None:

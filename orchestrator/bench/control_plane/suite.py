@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from orchestrator.bench.benchlab import ground
-from orchestrator.bench.control_plane import abuse, domain, overlay, rest, restarts, stateful, wire
+from orchestrator.bench.control_plane import abuse, cuts, domain, overlay, rest, restarts, stateful, wire
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.rulesets import synthetic
@@ -39,6 +39,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
             overlay.measure(lab, results, sizes, returns, progress)
     stateful.measure(results, sizes, progress)
     restarts.measure(results, sizes.slow_rounds, progress)
+    cuts.measure(results, sizes.rounds, progress)
     domain.measure(results, progress)
     abuse.measure(results, progress, quick=quick)
     measure_findings(results, rounds=sizes.slow_rounds, progress=progress)
