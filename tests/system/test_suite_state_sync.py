@@ -84,6 +84,12 @@ def test_a_firewall_that_comes_and_goes_costs_no_connection(results: suite.Resul
     assert results.figures["scale_in_s"].median > 0
 
 
+def test_lists_cut_what_they_forbid_and_nothing_else(results: suite.Results) -> None:
+    assert results.figures["cut_10k_cluster_ms"].median < 5_000
+    assert results.figures["cut_10k_cluster_missed"].median == 0
+    assert results.figures["cut_10k_cluster_lost"].median == 0
+
+
 def test_a_failover_loses_nothing(results: suite.Results) -> None:
     assert results.figures["connections_held"].median == _SIZES.connections
     assert results.figures["connections_lost"].median == 0

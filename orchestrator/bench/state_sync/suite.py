@@ -13,14 +13,15 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync import copies, failover, matrix
+from orchestrator.bench.state_sync import clustercuts, copies, failover, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
 from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
 from orchestrator.bench.state_sync.syncworld import Between, World
 from orchestrator.bench.traffic.journal import Journal
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.bench.traffic.talks import Cut
+from orchestrator.errors import Drifted, Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.namespaces import need_root
 from orchestrator.statesync.states import Confirmation, Context, Level
@@ -39,11 +40,11 @@ def expect_length(*, quick: bool) -> Expected:
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
     copied = len(MEMBERS) * _COPIES_AS
-    return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + 2 * sizes.failovers, _EACH_S[quick])
+    return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + 3 * sizes.failovers, _EACH_S[quick])
 
 
 def _count_steps(sizes: Sizes) -> int:
-    return 3 * sizes.runs + 2 * sizes.failovers
+    return 3 * sizes.runs + 3 * sizes.failovers
 
 
 def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
@@ -51,7 +52,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     need_root()
     settings = {**asdict(sizes), "members": list(MEMBERS)}
     results = Results("state-sync", settings)
-    numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling) for each in fields(kind)}
+    numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling, Cut) for each in fields(kind)}
     numbers |= {*copies.NUMBERS}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
     steps = Steps(progress, _count_steps(sizes))
@@ -68,6 +69,10 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
             copies.measure(results, copies.Copies(others, folder), sizes, steps, kept)
         except (Missing, Refused) as error:
             results.absent["copies"] = str(error)
+        try:
+            clustercuts.measure(results, others, sizes, steps, kept)
+        except (Missing, Drifted, Unreachable) as error:
+            results.absent |= dict.fromkeys(clustercuts.FIGURES, str(error))
     try:
         failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
@@ -150,5 +155,9 @@ _NOTES = (
     "scaling: under the same load a fourth firewall starts empty, takes all connections and gets its part of the "
     "traffic (scale_out_s: until then), gives it back and leaves (scale_in_s); scaling_gap_ms: the longest time that a "
     "client waited for an answer meanwhile",
-    "members' processes are not in it: they do nothing for a connection unless a message is lost",
+    "cut_10k_cluster: connections through one of three members, half of which speak from the server; new lists forbid "
+    "a random tenth. _ms: from the file of lists to the last byte that one of these says and the other end hears, each "
+    "speaking every 100 ms; members look at their file every quarter of a second, which is not in it. missed: "
+    "forbidden ones that are heard in the last second of five; lost: permitted ones that are not heard after the cut",
+    "members' processes are not in the matrix: they do nothing for a connection unless a message is lost",
 )
