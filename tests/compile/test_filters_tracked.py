@@ -16,6 +16,8 @@ from strategies import policies
 from tracked_domain import conversation, denying, error_from_path, trackable
 from tracked_filter import TrackedFilter, firsts
 
+from orchestrator.bench.traffic.addresses import alone
+from orchestrator.bench.traffic.rules import Listed
 from orchestrator.compile.nftables import plan
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Family
@@ -58,6 +60,15 @@ def test_a_change_holds_for_connections_that_are_open(plane: str, policy: Policy
     domain.load(tracked)
     for talk in open_ones:
         assert domain.meet(talk[4], fully=talk[4].protocol == TCP)
+
+
+def test_conversations_pass_through_a_list_that_nftables_looks_up_by_protocol_and_address() -> None:
+    """Only a long list is; a rule about ports names its protocol behind such a look-up, too."""
+    acl, rng = Listed(200).acl(), random.Random(7)
+    domain = TrackedFilter("nftables", trackable(alone(acl)))
+    few = trackable(alone(replace(acl, rules=tuple(rng.sample(acl.rules, 12)))))
+    met = [domain.meet(packet) for first in firsts(few, rng, 40) for packet in conversation(first)]
+    assert {*met} == {False, True}
 
 
 @settings(max_examples=examples(60), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))

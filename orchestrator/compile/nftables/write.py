@@ -25,6 +25,7 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 
 _NAME_BYTES = 8
+_OF_EVERY_PROTOCOL = frozenset({Axis.PROTOCOL, Axis.SOURCE, Axis.DESTINATION})
 """How much of a digest is a name's. Two parts that shared one would be noticed, and the list refused."""
 
 
@@ -129,10 +130,16 @@ class PlanWriter:
         return " ".join([*start, *counter, self.verdict(line), *comment])
 
     def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
-        """Return a rule's conditions, without the axes that were cut."""
+        """Return a rule's conditions, without the axes that were cut.
+
+        nft reads ports of the packet that opened a connection only behind the protocol, in the same rule.
+        """
         if row not in self._conditions:
             self._conditions[row] = words.conditions(self.space.lines[row], self._family, first=self.first)
-        return [text for axis, text in self._conditions[row] if axis not in cut]
+        asked = self._conditions[row]
+        if self.first and any(axis not in cut and axis not in _OF_EVERY_PROTOCOL for axis, _ in asked):
+            cut = cut - {Axis.PROTOCOL}
+        return [text for axis, text in asked if axis not in cut]
 
     def _write_table(self, plan: Table) -> str:
         lines = [self.space.lines[row] for row in plan.rows]

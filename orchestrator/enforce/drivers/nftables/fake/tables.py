@@ -17,6 +17,9 @@ FAMILIES = {"ip": Family.IPV4, "ip6": Family.IPV6}
 Verdict = tuple[str, ...]
 """``("accept",)``, ``("jump", chain)``, ...; nothing for an element of a set."""
 
+_FIRST_PORT = re.compile(r"\bct original proto-")
+_PROTOCOL = re.compile(r"\bct protocol \d")
+"""nft knows no ports of a connection's first packet before the rule has named the protocol (seen with 1.0.6)."""
 _HOOK = re.compile(
     r"type filter hook (prerouting|forward) priority (filter - 1|filter|mangle|raw|-?\d+); policy (\w+);"
 )
@@ -158,6 +161,8 @@ class Table:
             priority = _PRIORITIES[hook[2]] if hook[2] in _PRIORITIES else int(hook[2])
             chain.hook = (hook[1], priority, hook[3])
         else:
+            if _FIRST_PORT.search(line) and not _PROTOCOL.search(line):
+                raise Refused(f"nft: Can't parse symbolic invalid expressions: {line}")
             chain.rules.append(Rule(line, handle=self.next_handle()))
 
 
