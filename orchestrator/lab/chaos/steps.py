@@ -44,7 +44,7 @@ STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "agent": {
             "note": "orchestrator.enforce.programfiles:Keeper.jot",
             "keep": "orchestrator.enforce.programfiles:Keeper.keep",
-            "transaction": "orchestrator.enforce.drivers.nftables.netlink:Netlink.commit",
+            "transaction": "orchestrator.enforce.drivers.nftables.tool:NftTool.write",
             "report": "orchestrator.enforce.report:Reporter.point",
         },
     }
