@@ -62,7 +62,7 @@ def test_no_mix_lets_through_what_neither_policy_permits(before: Policy, other: 
 
 
 @given(policies(max_tenants=2, max_rules=3), policies(max_tenants=2, max_rules=3), policies(max_tenants=2, max_rules=3))
-@settings(max_examples=8, phases=PHASES)
+@settings(max_examples=examples(8, fixed=4), phases=PHASES)
 def test_nor_when_switches_lag_by_more_than_one_policy(first: Policy, second: Policy, third: Policy) -> None:
     second, third = alike(first, second), alike(first, third)
     middle = narrow(third, withheld([first, second], third), highest_number=HIGHEST)
@@ -117,7 +117,7 @@ SMALL_EDITS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from((0, -1)), st
 
 
 @given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4), SMALL_EDITS, st.sampled_from((0, 8)))
-@settings(max_examples=15, deadline=None, phases=PHASES)
+@settings(max_examples=examples(15, fixed=6), deadline=None, phases=PHASES)
 def test_nor_while_others_write_beside_what_is_held_back(
     first: Policy, other: Policy, changes: list[tuple[int, int, random.Random]], many: int
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from law_examples import examples
 
@@ -148,7 +148,7 @@ def test_covers_are_followed_member_by_member(start: list[Prefix], script: Any) 
 def test_the_law_of_covers_notices(name: str, bug: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(covers, name, bug)
 
-    @settings(max_examples=200, database=None, derandomize=True)
+    @settings(max_examples=200, database=None, derandomize=True, phases=[Phase.generate])
     @given(st.lists(crowded(), max_size=20), SCRIPTS)
     def law(start: list[Prefix], script: Any) -> None:
         check_covers(start, script)
