@@ -23,6 +23,7 @@ from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import complain, printable, remark, say_json
 from orchestrator.errors import BadInput
+from orchestrator.lab.interrupts import Interrupts
 
 _FILE_WIDTH = 150
 """Of a table that goes to a file or a pipe."""
@@ -45,7 +46,7 @@ def bench(
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option("--journal", help="acl-size, promotion, state-sync: keep measurements there, go on from them."),
+        typer.Option("--journal", help=f"{', '.join(suites.JOURNALLED)}: keep measurements there, go on from them."),
     ] = None,
     is_redraw: Annotated[
         bool, typer.Option("--redraw", help="Measure nothing; draw the plots of --out again from its results.json.")
@@ -71,7 +72,7 @@ def bench(
         report.prepare(out)
     if (length := suites.warning(suite, quick=quick, journal=journal)) is not None:
         remark(length)
-    with _telling() as progress:
+    with Interrupts(), _telling() as progress:
         if inventory is not None:
             results = suites.run_qualify(inventory, limits, quick=quick, progress=progress)
         else:

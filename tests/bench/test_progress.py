@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 from command_line import aclflow
 
 from orchestrator.bench import suites
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results
+from orchestrator.cli.exitcodes import INTERRUPTED
 
 
 def test_steps_are_counted_from_those_that_are_behind() -> None:
@@ -30,3 +35,22 @@ def test_without_a_terminal_each_step_is_a_line_beside_the_results(monkeypatch: 
     ended = aclflow("bench", "demo", "--quick", "--json")
     assert (ended.code, ended.err.splitlines()) == (0, ["somewhere", "the beginning (1 of 3)"])
     assert ended.json()["figures"]["answer"]["median"] == 42
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_suite_that_is_ended_takes_down_what_it_set_up(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    taken_down = []
+
+    def suite(*, quick: bool, progress: Progress) -> Results:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            taken_down.append(True)
+        return Results("demo", {})
+
+    monkeypatch.setattr(suites, "SUITES", {"demo": suite})
+    ended = aclflow("bench", "demo", "--quick")
+    assert (ended.code, taken_down) == (INTERRUPTED, [True])
