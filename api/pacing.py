@@ -87,7 +87,7 @@ class Account:
 
     @contextmanager
     def following(self, most: int | None) -> Iterator[None]:
-        """Count what follows a program for as long as the block lasts. Raises TooOften where `most` do already."""
+        """Count a follower of a program while the block lasts. Raises TooOften beyond `most`."""
         if most is not None and self.followed >= most:
             raise TooOften(f"{self.whose}: {most} requests follow them already: close some", after_s=LONGEST_REST_S)
         self.followed += 1

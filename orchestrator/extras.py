@@ -20,6 +20,6 @@ def needs_extra(extra: str, purpose: str) -> Iterator[None]:
 
 
 def _describe_source(extra: str) -> str:
-    """Return pip's words for an extra: the lock that the wheel brought, with digests, where there is one."""
+    """Return pip's words for an extra: its lock with digests, where there is one."""
     lock = Path(sys.prefix, "share/aclflow/requirements", f"{extra}.txt")
     return f"--require-hashes -r {lock}" if lock.exists() else f"'aclflow[{extra}]'"

@@ -255,7 +255,7 @@ async def report(
 
 
 def most_followed(caller: Principal) -> int | None:
-    """Return how many streams of programs, and held requests for one, a caller may have; None for any number."""
+    """Return how many programs a caller may follow at once; None for any number."""
     return None if caller.enforcer is None else MOST_FOLLOWED
 
 

@@ -135,7 +135,7 @@ class Enrolling:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The classifier in front of the filter, and the lists for a cluster's programs behind it."""
+    """The classifier in front of the filter, and the cluster's lists behind it."""
 
     flow_cache: Annotated[
         bool, typer.Option("--flow-cache", help="Decide popular packets before the kernel's IP stack (tc-BPF).")
@@ -154,7 +154,7 @@ class Around:
     def device(
         self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
     ) -> Callable[[], Device]:
-        """The maker of the driver with what is in front of it and behind it. Raises BadInput."""
+        """Make the driver with what stands before and behind it. Raises BadInput."""
         if self.lists is not None and driver in (FilterName.QUEUE, FilterName.FIREWALL_SERVER):
             raise BadInput("only nftables and iptables have a cluster's programs behind them", place="--lists")
         found = self._front(driver, make, interfaces, legs)

@@ -1,4 +1,4 @@
-"""`aclflow spread`: how a domain's traffic is spread over its firewalls, and how its switch watches them."""
+"""`aclflow spread`: how traffic is spread over firewalls, and how these are watched."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def watch(
     run_dir: RunDir = RUN_DIR,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; status 1: a port is not asked.")] = False,
 ) -> None:
-    """Have this machine's spreading switch ask the firewalls behind its ports whether they are well. Safe to repeat.
+    """Have a spreading switch ask the firewalls behind its ports whether they are well.
 
-    It asks every 10 ms, and passes over a firewall that answers nothing for 40 ms. The switch keeps the settings; new
-    ports need them, too. Without them only a link that goes down is noticed.
+    Safe to repeat. It asks every 10 ms, and passes over a firewall that answers nothing for 40 ms. The switch keeps the
+    settings; new ports need them, too. Without them only a link that goes down is noticed.
     """
     switch = LocalSwitch(run_dir)
     before = switch.look_at_checks(bridge, port or ())

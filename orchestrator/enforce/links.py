@@ -1,4 +1,4 @@
-"""Tells the service which interfaces a spreading switch finds down: whose firewall it has given up.
+"""Tells the service which firewalls a spreading switch has given up, by their interfaces.
 
 Where firewalls share their connections the switch decides that alone, within tens of milliseconds (BFD), and Open
 vSwitch says so in the state of the port: one that is not *live* gets no packets of a group. This is for whoever looks
@@ -62,7 +62,10 @@ class Links:
             self._down = down
 
     def report_due(self) -> None:
-        """Tell what is new, or was told long ago. Raises what the sink raises; it is due again then."""
+        """Tell what is new, or was told long ago.
+
+        Raises what the sink raises; it is due again then.
+        """
         now = self._clock()
         with self._lock:
             down = self._down

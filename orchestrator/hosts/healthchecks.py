@@ -45,7 +45,10 @@ class PortCheck:
 
 
 def set_check(port: str) -> tuple[str, ...]:
-    """Return the words of `ovs-vsctl` that have a port's firewall asked. What else is set of BFD stays."""
+    """Return the words of `ovs-vsctl` that have a port's firewall asked.
+
+    What else is set of BFD stays.
+    """
     return ("set", "interface", port, *(f"bfd:{key}={value}" for key, value in BFD.items()))
 
 

@@ -80,7 +80,7 @@ class LocalSwitch:
         return self._run_commands(release(self.look(bridge), bridge, domain), check=check)
 
     def look_at_checks(self, bridge: str, ports: Sequence[str] = ()) -> list[PortCheck]:
-        """Return the health checks of a spreading switch's ports; without any, of all that its buckets watch.
+        """Return the health checks of ports; without any, of all that buckets watch.
 
         Raises NotFound for a port that the switch has not, and what `flows` raises.
         """
@@ -98,7 +98,7 @@ class LocalSwitch:
         return [PortCheck(port, found[port]["bfd"], found[port]["bfd_status"]) for port in ports]
 
     def check_firewalls(self, checks: Sequence[PortCheck], *, check: bool = False) -> Change:
-        """Have a spreading switch ask the firewalls behind these ports; with `check` only report the changes.
+        """Have firewalls behind these ports asked; with `check` only report the changes.
 
         Raises Missing, Unreachable, Refused.
         """

@@ -68,7 +68,7 @@ def tenant_row(document: Mapping[str, Any]) -> Flow:
 
 
 def write_rules(rules: Iterable[Mapping[str, Any]]) -> str:
-    """Return rules as a JSON list, each on a line of its own and without `stateless`."""
+    """Return rules as a JSON list, one a line, without `stateless`."""
     lines = [orjson.dumps({key: value for key, value in rule.items() if key != "stateless"}).decode() for rule in rules]
     return "[\n" + ",\n".join(lines) + "\n]"
 

@@ -58,7 +58,7 @@ def filter_row(of: Filter, name: str, text: str) -> Flow:
 
 
 def named_row(table: int, name: str, text: str, tenant: int = 0) -> Flow:
-    """Return a row of a table that holds texts by name, with a cookie that follows from the name."""
+    """Return a row of a table of texts; its cookie follows from the name."""
     number = int.from_bytes(blake2b(f"{table:d} {name}".encode(), digest_size=8).digest(), "big") >> (64 - _COOKIE_BITS)
     cookie = Cookie(Tier.SERVER, Kind.STRUCTURE, number).pack()
     return Flow(table, 0, name.encode(), text.encode(), cookie, tenant)

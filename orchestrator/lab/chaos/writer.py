@@ -92,7 +92,7 @@ class Writer:
         return Settling.TAKE_BACK if draw < _CONFIRMED + _TAKEN_BACK else Settling.NONE
 
     def _put(self, client: Client, tenant: TenantId, tries: list[_Try], other: Acl | None, settling: Settling) -> None:
-        """Send a list, and perhaps another one in its place, until it is known which was taken."""
+        """Send a list, perhaps then another, until it is known which was taken."""
         until = time.monotonic() + _GIVE_UP_S
         while True:
             try:

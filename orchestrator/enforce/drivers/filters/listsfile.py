@@ -137,7 +137,7 @@ def _lists_of(flows: FlowTable) -> Iterator[Flow]:
 
 
 def _read_file(file: Path, stamp: Stamp | None) -> _Texts:
-    """Return the rows that a file holds; none if it is not whole, or of another generation than the filter's."""
+    """Return a file's rows; none if it is broken, or of another generation."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         document = orjson.loads(file.read_bytes())
         if stamp is not None and document["generation"] == stamp.generation:

@@ -78,7 +78,7 @@ class Channel(Protocol):
 
     @property
     def down_ports(self) -> frozenset[str]:
-        """The interfaces that the switch finds down, by their link or because nobody answers there (BFD)."""
+        """The interfaces that the switch finds down, by their link or by BFD."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class AnswerMemory:
             self._exchanges -= 1
 
     def take(self, more: int, own: int) -> bool:
-        """Return whether an exchange may keep so many bytes more, which makes it `own` in all; if so, count them."""
+        """Count more bytes of an exchange, `own` in all, if it may keep them."""
         with self._lock:
             if self._bytes + more > MOST_BYTES_TOGETHER and own * self._exchanges > MOST_BYTES_TOGETHER:
                 return False
