@@ -14,14 +14,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import AclflowError, Conflict, Stale
 from orchestrator.lab.chaos.ledger import Ledger
 from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.policy.model import Acl, TenantId
+
+T = TypeVar("T")
 
 _AGAIN_S = 0.1
 _GIVE_UP_S = 120.0
@@ -93,54 +97,50 @@ class Writer:
 
     def _put(self, client: Client, tenant: TenantId, tries: list[_Try], other: Acl | None, settling: Settling) -> None:
         """Send a list, perhaps then another, until it is known which was taken."""
+
+        def send_other() -> None:
+            if other is not None and len(tries) == 1:
+                tries.append(self._begin_try(tenant, other))
+
+        confirm_s = None if settling is Settling.NONE else _CONFIRM_S
+        try:
+            self._insist(lambda: self._send(client, tenant, tries, confirm_s), (Stale,), send_other)
+        except Stale:
+            self._settle(client, tenant, tries)
+
+    def _confirm(self, client: Client, tenant: TenantId) -> None:
+        """Keep the change that waits, until that is known."""
+        with suppress(Conflict):  # the answer of an earlier call was lost, or the list was the same as before
+            self._insist(lambda: client.acls.confirm(tenant, etag=self._etags[tenant]), (Conflict,))
+            self.confirmed += 1
+
+    def _take_back(self, client: Client, tenant: TenantId, before: Acl) -> None:
+        """Have the list of before the change again, until that is known."""
+        back = self._begin_try(tenant, before)
+        try:
+            written = self._insist(lambda: client.acls.revert(tenant, etag=self._etags[tenant]), (Conflict, Stale))
+        except (Conflict, Stale):  # the answer of an earlier call was lost, or the list was the same as before
+            self._settle(client, tenant, [back])
+        else:
+            self.taken_back += 1
+            self._note_taken(tenant, back, written.etag, written.generation)
+
+    def _insist(
+        self, call: Callable[[], T], answers: tuple[type[AclflowError], ...], again: Callable[[], None] = lambda: None
+    ) -> T:
+        """Call until there is an answer, or one of these errors; `again` precedes each repetition."""
         until = time.monotonic() + _GIVE_UP_S
         while True:
             try:
-                return self._send(client, tenant, tries, None if settling is Settling.NONE else _CONFIRM_S)
-            except Stale:
-                return self._settle(client, tenant, tries)
+                return call()
+            except answers:
+                raise
             except AclflowError:
                 self.unanswered += 1
                 if time.monotonic() > until:
                     raise
             time.sleep(_AGAIN_S)
-            if other is not None and len(tries) == 1:
-                tries.append(self._begin_try(tenant, other))
-
-    def _confirm(self, client: Client, tenant: TenantId) -> None:
-        """Keep the change that waits, until that is known."""
-        until = time.monotonic() + _GIVE_UP_S
-        while True:
-            try:
-                client.acls.confirm(tenant, etag=self._etags[tenant])
-            except Conflict:  # the answer of an earlier call was lost, or the list was the same as before
-                return
-            except AclflowError:
-                self.unanswered += 1
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_AGAIN_S)
-            else:
-                self.confirmed += 1
-                return
-
-    def _take_back(self, client: Client, tenant: TenantId, before: Acl) -> None:
-        """Have the list of before the change again, until that is known."""
-        back = self._begin_try(tenant, before)
-        until = time.monotonic() + _GIVE_UP_S
-        while True:
-            try:
-                written = client.acls.revert(tenant, etag=self._etags[tenant])
-            except (Conflict, Stale):  # the answer of an earlier call was lost, or the list was the same as before
-                return self._settle(client, tenant, [back])
-            except AclflowError:
-                self.unanswered += 1
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_AGAIN_S)
-            else:
-                self.taken_back += 1
-                return self._note_taken(tenant, back, written.etag, written.generation)
+            again()
 
     def _begin_try(self, tenant: TenantId, acl: Acl) -> _Try:
         return _Try(acl, self._ledger.begin(self._world.permits({**self._lists, tenant: acl})))
