@@ -7,7 +7,7 @@ waits for, so whoever drives it (`finish` for one device, `onethread.advance` fo
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -87,3 +87,19 @@ def wholly(device: Whole, delta: Delta, stamp: Stamp) -> Changed:
     touched = {row.key for row in (*wanted, *gone)}
     found = tuple(row for row in observed.flows.rows() if row.key in touched)
     return Changed(tuple(wanted), found, observed.stamp)
+
+
+class Counting(Whole, Protocol):
+    """A device whose counters are read at once."""
+
+    def hits(self) -> Hits: ...
+
+
+def change_wholly(device: Counting, delta: Delta, stamp: Stamp) -> Changing:
+    """Apply a change and read it back.
+
+    Counters are read right before, for some of them begin anew.
+    """
+    yield LASTING
+    last = device.hits()
+    return replace(wholly(device, delta, stamp), last=last)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ from orchestrator.compile.cookies import NO_ROOM, Cookie
 from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterrows import Filter, filter_row
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
-from orchestrator.enforce.changing import LASTING, Changing, wholly
+from orchestrator.enforce.changing import Changing, change_wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, FlowTable
@@ -133,9 +133,7 @@ class FilterDriver:
 
         Counters are read right before, for some of them begin anew.
         """
-        yield LASTING
-        last = self.hits()
-        return replace(wholly(self, delta, stamp), last=last)
+        return change_wholly(self, delta, stamp)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:  # noqa: ARG002
         """None: counters are not those of rows, of which one may hold many."""

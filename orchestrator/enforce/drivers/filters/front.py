@@ -9,13 +9,13 @@ where it is behind, it is closed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import structlog
 
-from orchestrator.enforce.changing import LASTING, Changing, wholly
+from orchestrator.enforce.changing import Changing, change_wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.standing import Device
 from orchestrator.errors import AclflowError, Drifted
@@ -107,9 +107,7 @@ class Fronted:
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """Apply a change and read it back; counters are read right before."""
-        yield LASTING
-        last = self.hits()
-        return replace(wholly(self, delta, stamp), last=last)
+        return change_wholly(self, delta, stamp)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
         """Return the filter's counter keys."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import numpy as np
 import orjson
 
 from orchestrator.compile.filters.clusterlists import LISTS, OPERATOR, list_row, tenant_row, write_rules
-from orchestrator.enforce.changing import LASTING, Changing, wholly
+from orchestrator.enforce.changing import Changing, change_wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.standing import Device
 from orchestrator.errors import Missing
@@ -92,9 +91,7 @@ class WithListsFile:
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """Apply a change and read it back; counters are read right before."""
-        yield LASTING
-        last = self.hits()
-        return replace(wholly(self, delta, stamp), last=last)
+        return change_wholly(self, delta, stamp)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
         """Return the filter's counter keys."""

@@ -22,7 +22,7 @@ from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import AGAIN_WORDS
 from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
 from orchestrator.compile.servers.programs import PEERS
-from orchestrator.enforce.changing import LASTING, Changed, Changing, wholly
+from orchestrator.enforce.changing import Changed, Changing, change_wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
@@ -128,9 +128,7 @@ class ServedDriver:
         """Apply and read back: where only pairs change, by asking for those alone."""
         added, removed = delta.added.rows(), delta.removed.rows()
         if self._tables is None or not self.pairs.is_known or not _are_pairs((*added, *removed)):
-            yield LASTING
-            last = self.hits()
-            return replace(wholly(self, delta, stamp), last=last)
+            return (yield from change_wholly(self, delta, stamp))
         self.pairs.change(_read_pairs(delta.added), _read_pairs(delta.removed), _pack_label(stamp, self._tables))
         wanted = tuple(replace(row, tenant=0) for row in added)
         asked = {row.key: replace(row, tenant=0) for row in (*added, *removed)}
