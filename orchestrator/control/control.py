@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,6 +66,38 @@ class _Edited:
     steps: Mapping[str, Step]
 
 
+MOST_HOMES = 16_384
+"""Of so many tenants it is remembered where they are; where another one is takes one look-up."""
+
+
+class Homes:
+    """The domains that tenants were in when they wrote last, of those that wrote latest. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def find(self, tenant: str) -> str | None:
+        """Return a tenant's domain, if it is remembered."""
+        with self._lock:
+            if tenant in self._known:
+                self._known.move_to_end(tenant)
+            return self._known.get(tenant)
+
+    def keep(self, tenant: str, domain: str) -> None:
+        """Remember a tenant's domain, and forget the one that has not written for longest."""
+        with self._lock:
+            self._known[tenant] = domain
+            self._known.move_to_end(tenant)
+            while len(self._known) > MOST_HOMES:
+                self._known.popitem(last=False)
+
+    def forget(self, tenant: str) -> None:
+        """A tenant is not there any more."""
+        with self._lock:
+            self._known.pop(tenant, None)
+
+
 class Control:
     """The writing side of a service. `write` and `read` may be called from any thread."""
 
@@ -95,8 +128,7 @@ class Control:
         self.loop = CatchingUp(self, self.maker, self._staging, chores, duties=self._duties)
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
-        self._homes: dict[str, str] = {}
-        """The domains that tenants were in when they wrote last."""
+        self._homes = Homes()
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # ----------------------------------------------------------------------------------------------- units of work
@@ -159,7 +191,7 @@ class Control:
         try:
             return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer), is_large=is_large)
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
-            self._homes.pop(of_tenant or "", None)
+            self._homes.forget(of_tenant or "")
             return carry_once_tried(self._precompiler, partial(self.queue(None).do, work, payer), is_large=is_large)
 
     def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, puts: Estimate | None = None) -> T:
@@ -175,10 +207,11 @@ class Control:
 
     def _home(self, tenant: str) -> str | None:
         """Return the domain that a tenant was in lately, if there is such a tenant."""
-        known = self._homes.get(tenant)
+        known = self._homes.find(tenant)
         if known is None:
             with suppress(NotFound):
-                known = self._homes[tenant] = self.read(lambda unit: unit.tenants.domain(tenant))
+                known = self.read(lambda unit: unit.tenants.domain(tenant))
+                self._homes.keep(tenant, known)
         return known
 
     def queue(self, domain: str | None) -> WriteQueue:
