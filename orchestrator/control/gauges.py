@@ -99,8 +99,11 @@ class PointMetrics(Collector):
         behind = GaugeMetricFamily(
             "aclflow_hosts_behind", "Hosts that do not hold the newest generation", labels=["domain"]
         )
-        for domain in dict.fromkeys(each.domain for each in found):
-            behind.add_metric([domain], sum(each.domain == domain and each.is_behind for each in found))
+        hosts = Counter[str]()
+        for each in found:
+            hosts[each.domain] += each.is_behind
+        for domain, number in hosts.items():
+            behind.add_metric([domain], number)
         yield behind
         heard = GaugeMetricFamily(
             "aclflow_points_heard_timestamp_seconds",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from pathlib import Path
+from typing import Any
 
 from served import served
 
 from orchestrator.client import Host, PointReport
+from orchestrator.control.gauges import PointMetrics
 
 HEARD = re.compile(r'^aclflow_points_heard_timestamp_seconds\{domain="pop",enforcer="(\d+)"\} (\S+)$', re.MULTILINE)
 
@@ -56,3 +58,32 @@ def test_an_enforcer_makes_no_series_by_naming_stages(tmp_path: Path) -> None:
         text = http.get("/metrics").text
     stages = set(re.findall(r'aclflow_stage_seconds_count\{stage="(\w+)",work="enforce"\}', text))
     assert stages == {"wire", "other"}
+
+
+class OneHost:
+    """A host of a domain, which counts how often all of them are looked at."""
+
+    looks = 0
+    enforcer, heard, is_behind = 1, None, True
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+
+    @property
+    def domain(self) -> str:
+        OneHost.looks += 1
+        return self._domain
+
+
+def test_a_scrape_looks_at_each_host_a_few_times_however_many_domains_there_are() -> None:
+    hosts = [OneHost(f"d{number // 2}") for number in range(400)]
+
+    class Units:
+        def read(self, _work: object) -> Any:
+            return tuple(hosts)
+
+    behind, _ = PointMetrics(Units()).collect()  # type: ignore[arg-type]
+    assert {(sample.labels["domain"], sample.value) for sample in behind.samples} == {
+        (f"d{number}", 2.0) for number in range(200)
+    }
+    assert OneHost.looks < 5 * len(hosts)
