@@ -467,7 +467,7 @@ class Control:
         """
         self.tiers.servers.note_held(domain, host, generation)
         self._staging.note_report(domain, generation)
-        self.loop.look_at_staged()
+        self.loop.look_at_reported(domain)
 
     def hear(self, committed: Committed) -> None:
         """A commit that was not carried out here: the loop looks at what it moved."""

@@ -91,6 +91,8 @@ class CatchingUp:
         self._all_behind = True
         self._chores_at = 0.0
         """When a chore is due (monotonic seconds); a look before that reads the store for nothing."""
+        self._staged_look_at = 0.0
+        """When to look again at what is held at an intersection (monotonic seconds)."""
         self._times_changed = False
         self._started = False
         self._stopping = False
@@ -160,9 +162,9 @@ class CatchingUp:
             self._all_behind = self._times_changed = True
             self._wake.notify()
 
-    def look_at_staged(self) -> None:
-        """A domain that is held at an intersection may go on."""
-        for domain in self._staging.staged:
+    def look_at_reported(self, domain: str) -> None:
+        """A host of a domain was read back: where that is held at an intersection, it may go on."""
+        if self._staging.is_staged(domain):
             self.look_at(domain)
 
     def look_at_times(self) -> None:
@@ -177,20 +179,34 @@ class CatchingUp:
                 self._find_those_behind()
                 self._find_those_to_try_again()
                 self._compile_those_behind()
-                staged = bool(self._staging.staged)
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=self._maker.domains)
                 self._do_chores()
                 sleep_s = min(self._next_try_s(), max(0.0, self._chores_at - time.monotonic()))
-                self._sleep_until_woken(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
-                self.look_at_staged()
+                self._sleep_until_woken(min(sleep_s, self._next_staged_look_s()))
+                self._look_at_staged()
             except TryAgain as error:
                 log.warning("control loop tries again", error=str(error))
                 self._sleep_until_woken(_RETRY_S, even_if_behind=True)
             except Exception:
                 log.exception("control loop failed")  # a defect in one turn must not end the service's only loop
                 self._sleep_until_woken(_RETRY_S, even_if_behind=True)
+
+    def _next_staged_look_s(self) -> float:
+        """Return in how many seconds to look at what is held at an intersection."""
+        return max(0.0, self._staged_look_at - time.monotonic()) if self._staging.staged else math.inf
+
+    def _look_at_staged(self) -> None:
+        """Look at all that is held at an intersection, if it is time.
+
+        Others' reports and read-backs that are old enough by now are found so; a report here is looked at at once.
+        """
+        now = time.monotonic()
+        if now >= self._staged_look_at:
+            self._staged_look_at = now + _STAGED_LOOK_S
+            for domain in self._staging.staged:
+                self.look_at(domain)
 
     def _do_chores(self) -> None:
         """Do what is due, if anything may be: others' changes wake this service, too."""

@@ -158,6 +158,10 @@ class Staging:
         """The domains that are held at an intersection."""
         return tuple(self._staged)
 
+    def is_staged(self, domain: str) -> bool:
+        """Return whether a domain is held at an intersection."""
+        return domain in self._staged
+
     def due(self, domain: str, stored_generation: int) -> int:
         """Return the generation to publish for the store's: the one before if staged."""
         return stored_generation - (self._staged.get(domain) == stored_generation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, cast
@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import pytest
 from patience import until
 
+from orchestrator.control import controlloop
 from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
@@ -53,7 +54,13 @@ class Idle:
 
 
 @contextmanager
-def looping(folder: Path, making: Making, hosts: Mapping[str, int], chore: Idle | None = None) -> Iterator[CatchingUp]:
+def looping(
+    folder: Path,
+    making: Making,
+    hosts: Mapping[str, int],
+    chore: Idle | None = None,
+    staging: Staging | None = None,
+) -> Iterator[CatchingUp]:
     """A loop over domains of so many hosts; it is not started yet."""
     store = open_store(f"sqlite:///{folder / 'store.db'}")
     numbers = itertools.count(1)
@@ -68,8 +75,8 @@ def looping(folder: Path, making: Making, hosts: Mapping[str, int], chore: Idle 
             with store.read() as unit:
                 return work(unit)
 
-    chores = [chore or Idle()]
-    loop = CatchingUp(Units(), cast("Maker", making), Staging(), chores, Pauses(first_s=0.001))  # type: ignore[arg-type]
+    chores, staging = [chore or Idle()], staging or Staging()
+    loop = CatchingUp(Units(), cast("Maker", making), staging, chores, Pauses(first_s=0.001))  # type: ignore[arg-type]
     try:
         yield loop
     finally:
@@ -123,6 +130,41 @@ def test_a_change_elsewhere_lets_nobody_look_at_times(tmp_path: Path) -> None:
             looks = chore.looks
             way()
             until(lambda looks=looks: chore.looks > looks)
+
+
+class HeldBack(Staging):
+    """Some domains are held at an intersection."""
+
+    def __init__(self, domains: Iterable[str]) -> None:
+        super().__init__()
+        self._staged.update(dict.fromkeys(domains, 1))
+
+
+def test_a_report_lets_nobody_look_at_other_domains_that_are_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look reads a domain's policy and hosts: with fifty held back, a report of one would cost fifty."""
+    monkeypatch.setattr(controlloop, "_STAGED_LOOK_S", 3600.0)
+    making, domains = Making(failures=0), [f"d{number}" for number in range(50)]
+    with looping(tmp_path, making, dict.fromkeys(domains, 0), staging=HeldBack(domains)) as loop:
+        loop.start()
+        until(lambda: len(making.made) == 2 * len(domains))  # at the start, and then because they are held back
+        for turn in range(20):
+            loop.look_at_reported("d7")
+            until(lambda turn=turn: making.made.count("d7") > 2 + turn)
+        loop.look_at_reported("elsewhere")
+    assert {making.made.count(each) for each in domains if each != "d7"} == {2}
+    assert "elsewhere" not in making.made
+
+
+def test_what_is_held_back_is_looked_at_again_without_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-back counts when it is old enough, and may have come to another service."""
+    monkeypatch.setattr(controlloop, "_STAGED_LOOK_S", 0.01)
+    making = Making(failures=0)
+    with looping(tmp_path, making, dict.fromkeys(DOMAINS, 0), staging=HeldBack(["d2"])) as loop:
+        loop.start()
+        until(lambda: making.made.count("d2") > 5)
+    assert making.made.count("d1") == 1
 
 
 def test_pauses_double_until_they_are_a_minute_and_begin_anew_after_a_success() -> None:
