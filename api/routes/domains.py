@@ -25,7 +25,6 @@ from api.context import (
 )
 from api.lean import Lean
 from api.limits import SmallBody
-from api.paging import page_after
 from api.proposing import change_operator_rules
 from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, OperatorRulesDocument, Raise
 from orchestrator.control.firewalls import tracks_connections
@@ -34,7 +33,7 @@ from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import ReturnTraffic, Rule
 from orchestrator.store.points.pointrecords import EnforcedState, Laggard
-from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord, Reply
+from orchestrator.store.records import DomainRecord, EndpointRecord, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
@@ -140,7 +139,7 @@ def list_hosts(_: DomainReader, services: ServicesDep, domain: NamePath) -> Resp
 @router.get("/{domain}/hosts/{host}", response_model=Host)
 def get_host(_: DomainReader, services: ServicesDep, domain: NamePath, host: NamePath, request: Request) -> Response:
     """One host."""
-    body = Host.of(services.control.read(lambda unit: _read_host(unit, domain, host)))
+    body = Host.of(services.control.read(lambda unit: unit.domains.host(domain, host)))
     return answer(body, tag=etag(body.datapath_id), request=request)
 
 
@@ -151,20 +150,13 @@ def remove_host(
     """Take a host out of the domain: nobody waits for it any more."""
 
     def remove(unit: Unit) -> Reply:
-        condition.require(etag(Host.of(_read_host(unit, domain, host)).datapath_id))
+        condition.require(etag(Host.of(unit.domains.host(domain, host)).datapath_id))
         unit.domains.remove_host(domain, host)
         log_event(unit, caller, "host.removed", domain, {"name": host})
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
     return answer_write(services.control.carry_out(remove, domain=domain))
-
-
-def _read_host(unit: Unit, domain: str, name: str) -> HostRecord:
-    found = next((record for record in unit.domains.hosts(domain) if record.name == name), None)
-    if found is None:
-        raise NotFound(f"the domain has no host '{name}'")
-    return found
 
 
 @router.get("/{domain}/hosts/{host}/endpoints", response_model=HostEndpoints)
@@ -184,9 +176,9 @@ def list_endpoints(
     _: Administrator, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's endpoints, by name."""
-    found = {each.endpoint.name: each for each in services.control.read(lambda unit: unit.domains.endpoints(domain))}
-    names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_make_endpoint(found[name]) for name in names), following))
+    found = services.control.read(lambda unit: unit.domains.page_endpoints(domain, limit=limit + 1, marker=marker))
+    following = found[limit - 1].endpoint.name if len(found) > limit else None
+    return answer(Page(tuple(map(_make_endpoint, found[:limit])), following))
 
 
 @router.get("/{domain}/endpoints/{endpoint}", response_model=EndpointSeen)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
@@ -298,7 +299,9 @@ def _stored_generation(services: Services, caller: Principal, look: _Look) -> in
 
 
 def _read_enforcer(unit: Unit, domain: str, enforcer: int) -> Enforcer:
-    found = next((record for record in unit.enforcers.list(domain) if record.id == enforcer), None)
-    if found is None:
-        raise NotFound(f"the domain has no enforcer {enforcer}")
-    return found
+    unit.domains.get(domain)
+    with suppress(NotFound):
+        found = unit.enforcers.get(enforcer)
+        if found.domain == domain:
+            return found
+    raise NotFound(f"the domain has no enforcer {enforcer}")

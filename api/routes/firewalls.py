@@ -81,7 +81,7 @@ def add_firewall(
 @router.get("/firewalls/{firewall}", response_model=Firewall)
 def get_firewall(_: DomainReader, services: ServicesDep, domain: NamePath, firewall: NamePath) -> Response:
     """One firewall VNF. Its ETag does not change with its load."""
-    seen = services.control.read(lambda unit: _read_firewall(unit, domain, firewall))
+    seen = services.control.read(lambda unit: unit.firewalls.get(domain, firewall))
     return answer(_make_firewall(seen), tag=etag(seen.firewall.plane.value))
 
 
@@ -95,7 +95,7 @@ def remove_firewall(
     """
 
     def remove(unit: Unit) -> Reply:
-        condition.require(etag(_read_firewall(unit, domain, firewall).firewall.plane.value))
+        condition.require(etag(unit.firewalls.get(domain, firewall).firewall.plane.value))
         generation = unit.firewalls.remove(domain, firewall)
         log_event(unit, caller, "firewall.removed", domain, {"name": firewall})
         return reply(Gone(generation), generation=generation)
@@ -114,13 +114,6 @@ def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: 
 
     services.control.write(write_load, domain=domain)
     return Response(status_code=204)
-
-
-def _read_firewall(unit: Unit, domain: str, name: str) -> FirewallSeen:
-    found = next((seen for seen in unit.firewalls.list(domain) if seen.firewall.name == name), None)
-    if found is None:
-        raise NotFound(f"the domain has no firewall '{name}'")
-    return found
 
 
 def _make_firewall(seen: FirewallSeen) -> Firewall:

@@ -216,8 +216,8 @@ def list_own_endpoints(
     """The tenant's endpoints with their addresses, by name; not where they are."""
 
     def read_endpoints(unit: Unit) -> tuple[OwnEndpoint, ...]:
-        records = unit.domains.endpoints(unit.tenants.get(tenant).domain)
-        mine = sorted((each.endpoint for each in records if each.endpoint.tenant == tenant), key=lambda each: each.name)
+        records = unit.domains.endpoints(unit.tenants.domain(tenant), tenant=tenant)
+        mine = sorted((each.endpoint for each in records), key=lambda each: each.name)
         return tuple(OwnEndpoint(each.name, tuple(map(str, each.prefixes))) for each in mine)
 
     return answer(page_of({each.name: each for each in services.control.read(read_endpoints)}, limit, marker))

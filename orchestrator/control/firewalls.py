@@ -129,4 +129,6 @@ def _planes(unit: Unit, domain: str) -> frozenset[Plane]:
     """
     pop = unit.pops.of_domain(domain)
     servers = set() if pop is None else {each.name for each in pop.servers}
+    if not servers:  # then the names of perhaps a thousand firewalls need not be read at each change
+        return unit.firewalls.planes(domain)
     return frozenset(plane for name, plane in unit.firewalls.plane_of(domain).items() if name not in servers)

@@ -22,7 +22,7 @@ from typing import Any
 import structlog
 
 from orchestrator.control.timekeeper import Units
-from orchestrator.errors import AclflowError, Conflict, Refused, TryAgain
+from orchestrator.errors import AclflowError, Conflict, NotFound, Refused, TryAgain
 from orchestrator.hosts.installer import Installers
 from orchestrator.hosts.request import Onboarding, merge_rules
 from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
@@ -230,7 +230,7 @@ def _join(unit: Unit, asked: Onboarding) -> int:
     before = unit.domains.operator_rules(switch.domain).rules
     unit.domains.set_operator_rules(switch.domain, merge_rules(before, asked.rules()))
     wanted = HostRecord(switch.host, switch.datapath_id, switch.uplink)
-    known = next((host for host in unit.domains.hosts(switch.domain) if host.name == switch.host), None)
+    known = _find_host(unit, switch.domain, switch.host)
     if known != wanted:
         if known is not None:
             unit.domains.remove_host(switch.domain, switch.host)
@@ -240,9 +240,17 @@ def _join(unit: Unit, asked: Onboarding) -> int:
     return unit.domains.get(switch.domain).generation
 
 
+def _find_host(unit: Unit, domain: str, name: str) -> HostRecord | None:
+    """Return a host of a domain, if it is there."""
+    try:
+        return unit.domains.host(domain, name)
+    except NotFound:
+        return None
+
+
 def _leave_domain(unit: Unit, asked: Onboarding) -> None:
     domain, host = asked.switch.domain, asked.switch.host
-    if any(each.name == host for each in unit.domains.hosts(domain)):
+    if _find_host(unit, domain, host) is not None:
         unit.domains.remove_host(domain, host)
         unit.events.append("host.removed", domain, {"name": host})
     unit.onboardings.forget(domain, host)

@@ -31,9 +31,11 @@ def _make_ports_upsert(insertion: Insertion) -> Insert:
 _KEEP_PORTS = Prepared(_make_ports_upsert)
 
 
-def switch_rows(tx: Transaction, domain: str, plane: str | None) -> tuple[HostRecord, ...]:
-    """The switches of a domain on a plane (None: the hosts'), by name."""
-    rows = tx.read(select(hosts).where(_match_hosts(domain, plane)).order_by(hosts.c.name))
+def switch_rows(tx: Transaction, domain: str, plane: str | None, name: str | None = None) -> tuple[HostRecord, ...]:
+    """The switches of a domain on a plane (None: the hosts'), by name; or the one with a name."""
+    mine = _match_hosts(domain, plane)
+    mine = mine if name is None else mine & (hosts.c.name == name)
+    rows = tx.read(select(hosts).where(mine).order_by(hosts.c.name))
     return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
 
 

@@ -43,6 +43,14 @@ class Sites:
         self._tx.domain(domain)
         return switch_rows(self._tx, domain, None)
 
+    def host(self, domain: str, name: str) -> HostRecord:
+        """Return one of them. Raises NotFound."""
+        self._tx.domain(domain)
+        found = switch_rows(self._tx, domain, None, name)
+        if not found:
+            raise NotFound(f"the domain has no host '{name}'")
+        return found[0]
+
     def has_hosts(self, domain: str) -> bool:
         """Whether there is a host with a switch in a domain."""
         first = self._tx.row(_FIRST_HOST, of_domain=domain)
@@ -66,14 +74,29 @@ class Sites:
     def endpoints(self, domain: str, *, tenant: str | None = None) -> tuple[EndpointRecord, ...]:
         """The endpoints by name, of one tenant or of all. Raises NotFound."""
         self._tx.domain(domain)
-        statement = _select_endpoints(domain)
+        statement, addresses = _select_endpoints(domain), _select_addresses(domain)
         if tenant is not None:
-            statement = statement.where(endpoints.c.tenant == self._tx.tenant(tenant).number)
-        addresses: defaultdict[str, list[Prefix]] = defaultdict(list)
-        columns = endpoint_prefixes.c
-        for row in self._tx.read(select(endpoint_prefixes).where(columns.domain == domain).order_by(columns.first)):
-            addresses[row.endpoint].append(Prefix.parse(row.prefix))
-        return tuple(_read_endpoint(row, addresses[row.name]) for row in self._tx.read(statement))
+            of_tenant = (endpoints.c.domain == domain) & (endpoints.c.tenant == self._tx.tenant(tenant).number)
+            statement = statement.where(of_tenant)
+            addresses = addresses.where(endpoint_prefixes.c.endpoint.in_(select(endpoints.c.name).where(of_tenant)))
+        return self._read_endpoints(self._tx.read(statement).all(), addresses)
+
+    def page_endpoints(self, domain: str, *, limit: int, marker: str | None = None) -> tuple[EndpointRecord, ...]:
+        """Endpoints in the order of their names, those after `marker`, at most `limit`. Raises NotFound."""
+        self._tx.domain(domain)
+        statement = _select_endpoints(domain).limit(limit)
+        if marker is not None:
+            statement = statement.where(endpoints.c.name > marker)
+        rows = self._tx.read(statement).all()
+        names = [row.name for row in rows]
+        return self._read_endpoints(rows, _select_addresses(domain).where(endpoint_prefixes.c.endpoint.in_(names)))
+
+    def _read_endpoints(self, rows: Sequence[Row[Any]], addresses: Select[Any]) -> tuple[EndpointRecord, ...]:
+        """Return endpoints with their addresses, which another query selects."""
+        found: defaultdict[str, list[Prefix]] = defaultdict(list)
+        for row in self._tx.read(addresses):
+            found[row.endpoint].append(Prefix.parse(row.prefix))
+        return tuple(_read_endpoint(row, found[row.name]) for row in rows)
 
     def endpoint(self, domain: str, name: str) -> EndpointRecord:
         """Return an endpoint. Raises NotFound."""
@@ -134,11 +157,11 @@ class Sites:
             raise NotFound(f"the domain has no host '{host}'")
         if row.state != PointState.ENFORCED.value:
             return HostEndpoints(host=host, state=row.state, generation=None, endpoints=())
-        there = frozenset((row.ports or "").splitlines())
-        mine = select(endpoints.c.name, endpoints.c.port).where(
-            endpoints.c.domain == domain, endpoints.c.generation <= row.generation
+        there = (row.ports or "").splitlines()
+        mine = select(endpoints.c.name).where(
+            endpoints.c.domain == domain, endpoints.c.port.in_(there), endpoints.c.generation <= row.generation
         )
-        names = sorted(each.name for each in self._tx.read(mine) if each.port in there)
+        names = sorted(self._tx.read(mine).scalars())
         return HostEndpoints(host=host, state=row.state, generation=row.generation, endpoints=tuple(names))
 
     def _owner(self, domain: str, endpoint: Endpoint) -> int:
@@ -192,6 +215,11 @@ def _select_endpoints(domain: str) -> Select[Any]:
         .where(endpoints.c.domain == domain)
         .order_by(endpoints.c.name)
     )
+
+
+def _select_addresses(domain: str) -> Select[Any]:
+    columns = endpoint_prefixes.c
+    return select(columns.endpoint, columns.prefix).where(columns.domain == domain).order_by(columns.first)
 
 
 def _read_endpoint(row: Row[Any], addresses: Sequence[Prefix]) -> EndpointRecord:

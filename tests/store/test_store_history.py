@@ -7,24 +7,22 @@ no rule, group or member in common with the one before.
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 from store.scenes import group, populate, prefix, rule
+from store.steps import ticking
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
-from orchestrator.store import Store, open_store
+from orchestrator.store import open_store
 from orchestrator.store.unit import Unit
 
 SHORT, LONG = 10, 200
-STEPS_A_TICK = 20
 GROUPS, MEMBERS, RULES = 3, 10, 20
 NEWEST, NEXT = 5_000, 5_001
 
@@ -65,23 +63,6 @@ def filled(path: Path, versions: int) -> Path:
                 with store.write() as unit:
                     unit.acls.replace("blue", each, author="me")
     return path
-
-
-@contextmanager
-def ticking(path: Path) -> Iterator[tuple[Store, list[int]]]:
-    """A store on a database, and a counter of its steps, in twenties."""
-    ticks = [0]
-
-    def tick() -> None:
-        ticks[0] += 1
-
-    def count(connection: sqlite3.Connection, _record: object) -> None:
-        connection.set_progress_handler(tick, STEPS_A_TICK)
-
-    with closing(open_store(f"sqlite:///{path}")) as store:
-        event.listen(store.engine, "connect", count)
-        store.engine.dispose()  # whatever was connected before it was listened to
-        yield store, ticks
 
 
 def costs(path: Path, folder: Path, work: Work) -> tuple[int, int, int]:

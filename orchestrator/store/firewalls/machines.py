@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, insert, literal_column, select
 
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
@@ -26,6 +26,7 @@ _FILTERS = hosts.c.plane.is_not(None) & (hosts.c.plane != literal_column(f"'{EDG
 _OF_DOMAIN = (hosts.c.domain == bindparam("of_domain")) & _FILTERS
 _PLANES = Prepared(select(hosts.c.plane).where(_OF_DOMAIN).distinct())
 _NAMES = Prepared(select(hosts.c.name).where(_OF_DOMAIN))
+_NAMED = Prepared(select(hosts.c.name).where(_OF_DOMAIN, hosts.c.name == bindparam("named")))
 _PLANE_OF = Prepared(select(hosts.c.name, hosts.c.plane).where(_OF_DOMAIN))
 
 
@@ -38,16 +39,15 @@ class Firewalls:
     def list(self, domain: str) -> tuple[FirewallSeen, ...]:
         """A domain's firewalls by name. Raises NotFound."""
         self._tx.domain(domain)
-        with_load = hosts.outerjoin(
-            firewall_loads, (firewall_loads.c.domain == hosts.c.domain) & (firewall_loads.c.host == hosts.c.name)
-        )
-        statement = (
-            select(hosts.c.name, hosts.c.plane, *[column for column in firewall_loads.c if column.name != "domain"])
-            .select_from(with_load)
-            .where(hosts.c.domain == domain, _FILTERS)
-            .order_by(hosts.c.name)
-        )
-        return tuple(map(_read_firewall, self._tx.read(statement)))
+        return tuple(map(_read_firewall, self._tx.read(_select_seen(domain).order_by(hosts.c.name))))
+
+    def get(self, domain: str, name: str) -> FirewallSeen:
+        """Return one of a domain's firewalls. Raises NotFound."""
+        self._tx.domain(domain)
+        row = self._tx.read(_select_seen(domain).where(hosts.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound(f"the domain has no firewall '{name}'")
+        return _read_firewall(row)
 
     def planes(self, domain: str) -> frozenset[Plane]:
         """Return the planes of the domain's firewalls; empty where it has none."""
@@ -111,7 +111,7 @@ class Firewalls:
     def report_load(self, enforcer: int, load: Load) -> None:
         """Keep what an agent says of the firewall that bears its name. Raises NotFound."""
         row = self._tx.read(select(enforcers.c.domain, enforcers.c.name).where(enforcers.c.id == enforcer)).one()
-        if row.name not in self.names(row.domain):
+        if not self._tx.rows(_NAMED, of_domain=row.domain, named=row.name):
             raise NotFound(f"the domain has no firewall '{row.name}'")
         columns = firewall_loads.c
         mine = (columns.domain == row.domain) & (columns.host == row.name)
@@ -132,6 +132,16 @@ class Firewalls:
                 trouble=load.trouble and load.trouble[:_LONGEST_TROUBLE],
             )
         )
+
+
+def _select_seen(domain: str) -> Select[Any]:
+    """Select a domain's firewalls with the latest word of their load."""
+    with_load = hosts.outerjoin(
+        firewall_loads, (firewall_loads.c.domain == hosts.c.domain) & (firewall_loads.c.host == hosts.c.name)
+    )
+    columns = [column for column in firewall_loads.c if column.name != "domain"]
+    seen = select(hosts.c.name, hosts.c.plane, *columns).select_from(with_load)
+    return seen.where(hosts.c.domain == domain, _FILTERS)
 
 
 def _match_firewall(domain: str, name: str) -> ColumnElement[bool]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, func, insert, or_, select, update
 
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.authority import Issued
@@ -24,16 +24,19 @@ from orchestrator.policy.model import check_name
 from orchestrator.store.points.acceptance import Scope, check_epoch, hosts_of, hosts_text
 from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
-from orchestrator.store.points.reports import Reports
+from orchestrator.store.points.reports import FEW_HOSTS, Reports
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.schema.core import domains, enforcers, hosts, invitations, tokens
 from orchestrator.store.schema.identity import enrolment_groups, group_members
 from orchestrator.store.schema.logs import packet_log_feeds
 from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.tokens import Tokens, check_expiry
 from orchestrator.store.transaction import one_line
 from orchestrator.wire.points import Enforcer
 
+_PLANES = select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == bindparam("of_domain"))
+_ALL_PLANES, _PLANE = Prepared(_PLANES), Prepared(_PLANES.where(hosts.c.name == bindparam("named")))
 _WRONG = "the enrolment token is wrong, expired or used up: ask for a new one"
 
 
@@ -395,7 +398,10 @@ class Enforcers(Reports):
         """
         row, wanted = self._read_row(enforcer), frozenset(named)
         scope = Scope.of(row)
-        found = self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain))
+        if len(wanted) > FEW_HOSTS:
+            found = self._tx.rows(_ALL_PLANES, of_domain=row.domain)
+        else:
+            found = [host for name in wanted for host in self._tx.rows(_PLANE, of_domain=row.domain, named=name)]
         known = {host.name: host.plane for host in found if host.name in wanted}
         for name, plane in known.items():
             scope.check(name, plane, place=place)

@@ -237,7 +237,7 @@ class Reports:
 
     def _known_hosts(self, domain: str, names: Set[str]) -> Mapping[str, Row[Any]]:
         """Read some hosts of a domain: one by one where they are few."""
-        if len(names) > _FEW_HOSTS:
+        if len(names) > FEW_HOSTS:
             return {each.name: each for each in self._tx.rows(_HOSTS, of_domain=domain) if each.name in names}
         found = [self._tx.row(_HOST, of_domain=domain, named=name) for name in sorted(names)]
         return {each.name: each for each in found if each is not None}
@@ -320,7 +320,8 @@ def _hosts_of_a_domain() -> Select[Any]:
 
 _HOSTS = Prepared(_hosts_of_a_domain())
 _HOST = Prepared(_hosts_of_a_domain().where(hosts.c.name == bindparam("named")))
-_FEW_HOSTS = 8
+FEW_HOSTS = 8
+"""So many hosts are asked for one by one, for a domain may have a thousand."""
 
 
 def _read_held(row: Row[Any]) -> HeldRecord:
