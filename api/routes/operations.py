@@ -84,7 +84,7 @@ def _make_status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence
     concerns += [concern for tenant in tenants for concern in _list_quota_concerns(unit, tenant, flows_of)]
     concerns += _list_certificate_concerns(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
-    hosts = sum(unit.enforcers.enforced_state(domain.id, domain.generation).hosts for domain in domains)
+    hosts = sum(unit.enforcers.standing(domain.id).hosts for domain in domains)
     return Status(
         time=unit.now,
         domains=len(domains),

@@ -7,9 +7,9 @@ While the store is held by something else (on SQLite by a large list) they go on
 before it has waited for `PATIENCE_S`. On PostgreSQL reports wait for neither other domains nor, but for the one that
 completes a generation, for their own domain's lists.
 
-A domain's standing after a report is in memory, read in the report's own transaction: who waits is let go by it. That
-a generation is not enforced yet is believed only where this process takes all reports (`recheck_s` is None); else, and
-before the first report, the database is asked.
+A domain's standing after a report is in memory, counted in the report's own transaction: who waits is let go by it.
+That a generation is not enforced yet is believed only where this process takes all reports (`recheck_s` is None); else,
+and before the first report, the database is asked, which counts. Which hosts lag is asked of it in the end.
 """
 
 from __future__ import annotations
@@ -370,9 +370,10 @@ class Enforcement:
             return (state is not None and state.done) or self._closed or None
 
         await self._reported.until(look_for_generation, wait_s, recheck_s=self._recheck_s)
-        if state is None:  # only the number of hosts that are behind was looked at
-            assert last is not None
-            state = last.at(generation)
+        if state is None and last is not None and last.is_done(generation):
+            return EnforcedState(generation, last.hosts, ())
+        if state is None:  # only the number of hosts that are behind was looked at, not which
+            state = await asyncio.to_thread(self.enforced_state, domain, generation)
         return state
 
     def _heard(self, committed: Committed) -> None:

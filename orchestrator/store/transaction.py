@@ -130,11 +130,11 @@ class Transaction:
     moved), `lists` the tenants whose access list was changed, with its version before, `touched` the tenants and
     endpoints that came, went or changed otherwise, `reshaped` the domains of which still more changed, `placed` those
     whose lifted rules did, `replaced` those with other places or lines. `fresh` (the newest list of every tenant number
-    that was read or written in it), `snapshots` (the policies) and `pops` are for the shared caches
-    once it is committed; `moves` is what it did to the rows of a list, `takes_tokens` whether tokens may be gone with
-    it, `moves_hosts` whether hosts came or went, `sets_times` whether rules that expire may have come in. After a
-    database error it is `spent` and cannot be committed, because SQLite may have rolled back by itself and would then
-    commit every later statement on its own.
+    that was read or written in it), `snapshots` (the policies) and `pops` are for the shared caches once it is
+    committed; `moves` is what it did to the rows of a list, `takes_tokens` whether tokens may be gone with it,
+    `moves_hosts` whether hosts came or went, or what was read back of them went, `sets_times` whether rules that expire
+    may have come in. After a database error it is `spent` and cannot be committed, because SQLite may have rolled back
+    by itself and would then commit every later statement on its own.
     """
 
     connection: Connection
@@ -230,7 +230,10 @@ class Transaction:
         self._may_change(table)
         if isinstance(statement, Delete) and table in _BEARERS:
             self.takes_tokens = True
-        return self.read(statement, parameters)
+        result = self.read(statement, parameters)
+        if isinstance(statement, Delete) and table is enforcers and result.rowcount:
+            self.moves_hosts = True  # what was read back by them goes with them
+        return result
 
     def _may_change(self, table: object) -> None:
         """Forget remembered rows of a table that is about to change.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -25,7 +26,8 @@ from orchestrator.store import Store, open_store
 from orchestrator.store.points.pointrecords import EnforcedState, PointRecord, PointReport, Standing
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.clock import utc_now
-from orchestrator.store.transaction import StoreSettings
+from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.wire.points import PointState
 
 HOSTS = ("h1", "h2")
@@ -117,25 +119,15 @@ def test_who_waits_is_let_go_when_the_database_says_so(
     check(reports, removed_after)
 
 
-def only_first(standing: Standing) -> Standing:
-    """A standing that has lost all hosts but the first."""
-    return Standing.of(dict(list(standing.hosts.items())[:1]))
-
-
-REAL_AFTER, REAL_DONE = Standing.after, Standing.is_done
+REAL_AFTER = Standing.after
 PLANTED: dict[str, tuple[str, Callable[..., object]]] = {
-    "hosts are lost": ("is_done", lambda self, generation: REAL_DONE(only_first(self), generation)),
-    "reports are not counted": ("after", lambda self, _reports: self),
+    "hosts are lost": ("is_done", lambda self, generation: any(each >= generation for each in self.counts)),
+    "reports are not counted": ("after", lambda self, _moves: self),
     "what was said before is counted still": (
         "after",
-        lambda self, reports: _counted_twice(self, tuple(reports)),
+        lambda self, moves: REAL_AFTER(self, [(None, now) for _, now in moves]),
     ),
 }
-
-
-def _counted_twice(standing: Standing, reports: tuple[PointRecord, ...]) -> Standing:
-    new = Counter(each.report.generation for each in reports if each.report.state is PointState.ENFORCED)
-    return Standing(REAL_AFTER(standing, reports).hosts, Counter(standing.counts) + new)
 
 
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
@@ -238,19 +230,60 @@ def test_a_generation_that_is_still_to_come_cannot_be_waited_for() -> None:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.tuples(st.sampled_from((*HOSTS, "h9")), st.integers(1, 4), st.sampled_from(PointState)), max_size=8))
+@given(st.lists(st.tuples(st.sampled_from(HOSTS), st.integers(1, 4), st.sampled_from(PointState)), max_size=8))
 def test_a_standing_is_the_same_report_by_report_as_counted_anew(told: list[tuple[str, int, PointState]]) -> None:
-    hosts: dict[str, PointRecord | None] = dict.fromkeys(HOSTS)
-    standing = Standing.of(hosts)
+    hosts: dict[str, int | None] = dict.fromkeys(HOSTS)
+    standing = Standing(len(hosts), {})
     for name, generation, state in told:
-        record = PointRecord(PointReport(name, generation, b"", state), 1, dt.datetime.now(dt.UTC))
-        standing = standing.after([record])
-        if name in hosts:
-            hosts[name] = record
-        assert standing == Standing.of(hosts)
-        assert [standing.is_done(each) for each in range(6)] == [standing.at(each).done for each in range(6)]
-        lagging = [not standing.at(each).laggards for each in range(6)]
-        assert lagging == [standing.is_done(each) for each in range(6)]
+        now = generation if state is PointState.ENFORCED else None
+        standing = standing.after([(hosts[name], now)])
+        hosts[name] = now
+        held = [each for each in hosts.values() if each is not None]
+        assert standing == Standing(len(hosts), Counter(held))
+        everywhere = min(held, default=0) if len(held) == len(hosts) else 0
+        assert [standing.is_done(each) for each in range(1, 6)] == [each <= everywhere for each in range(1, 6)]
+        assert standing.reached == (everywhere or None)
+
+
+def rows_of_a_report(monkeypatch: pytest.MonkeyPatch, hosts: int, recheck_s: float | None) -> int:
+    """How many rows are read for a report about one of many hosts, all of which have reported before."""
+    found = [0]
+    plain = Transaction.rows
+
+    def counted(self: Transaction, statement: Prepared, /, **parameters: object) -> list[Any]:
+        rows = plain(self, statement, **parameters)
+        found[0] += len(rows)
+        return rows
+
+    with site(recheck_s=recheck_s) as running:
+        with running.store.write() as unit:
+            for number in range(len(HOSTS) + 1, hosts + 1):
+                unit.domains.add_host("pop", HostRecord(f"h{number}", number, "up"))
+        for number in range(1, hosts + 1):
+            running.report(f"h{number}", 8)
+        with monkeypatch.context() as patched:
+            patched.setattr(Transaction, "rows", counted)
+            running.report("h2", 9)
+        assert not running.enforcement.enforced_state("pop", 9).done
+        assert running.enforcement.enforced_state("pop", 8).hosts == hosts
+    return found[0]
+
+
+@pytest.mark.parametrize("recheck_s", [None, 1.0], ids=["one service", "several services"])
+def test_a_report_is_counted_and_not_searched_for(monkeypatch: pytest.MonkeyPatch, recheck_s: float | None) -> None:
+    few, many = (rows_of_a_report(monkeypatch, hosts, recheck_s) for hosts in (10, 100))
+    assert 0 < many <= few
+
+
+def test_what_an_enforcer_read_back_goes_with_it() -> None:
+    with site() as running:
+        running.report("h1", 9)
+        running.report("h2", 9)
+        assert asyncio.run(running.enforcement.wait("pop", 9, 0, is_fresh=True)).done
+        with running.store.write() as unit:
+            unit.enforcers.remove(running.enforcer)
+        state = asyncio.run(running.enforcement.wait("pop", 9, 0, is_fresh=True))
+        assert [each.host for each in state.laggards] == list(HOSTS)
 
 
 class Ahead:

@@ -54,7 +54,9 @@ def test_queries_give_the_rows_that_sqlalchemy_gives(store: Store, asked: set[Pr
         with store.write() as unit:
             point = PointReport("h1", unit.domains.get("pop").generation, bytes(16), PointState.ENFORCED)
             assert unit.enforcers.report(enforcer.enforcer.id, [point], sequence=version)
-            assert unit.enforcers.standing("pop").at(point.generation).done
+            assert unit.enforcers.standing("pop").is_done(point.generation)
+            assert not unit.enforcers.enforced_state("pop", point.generation + 1).done
+            assert len(unit.enforcers.points("pop")) == 1
     assert len(asked) > 8
 
 

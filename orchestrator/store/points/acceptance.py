@@ -119,11 +119,6 @@ def accept(
     }
 
 
-def as_stored(report: PointReport) -> PointReport:
-    """Return a report as the store keeps it."""
-    return replace(report, error=clean_text(report.error))
-
-
 def is_stored(row: Row[Any], enforcer: int, report: PointReport) -> bool:
     """Return whether just this was said of a host last, by the same enforcer."""
     if row.state is None:

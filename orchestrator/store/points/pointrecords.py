@@ -129,59 +129,35 @@ class EnforcedState:
         return not self.laggards
 
 
+Move = tuple[int | None, int | None]
+"""The generations that a host enforced before a report and enforces after it; None: it enforces none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The hosts of a domain by name, each with its latest report.
+    """How many hosts a domain has, and how many enforce each generation.
 
-    The report is None where there was none. `counts` says how many hosts enforce each generation: questions that come
-    after every report are answered by these.
+    Questions that come after every report are answered by these numbers; which hosts lag is asked of the database.
     """
 
-    hosts: Mapping[str, PointRecord | None]
+    hosts: int
     counts: Mapping[int, int]
 
-    @classmethod
-    def of(cls, hosts: Mapping[str, PointRecord | None]) -> Standing:
-        """Count the hosts at each generation."""
-        found = map(_enforced_generation, hosts.values())
-        return cls(hosts, Counter(generation for generation in found if generation is not None))
-
-    def after(self, reports: Iterable[PointRecord]) -> Standing:
-        """Return the standing after reports of some of the hosts; others are passed over."""
-        hosts, counts = dict(self.hosts), Counter(self.counts)
-        for record in reports:
-            name = record.report.host
-            if name not in hosts:
-                continue
-            for each, change in ((hosts[name], -1), (record, 1)):
-                generation = _enforced_generation(each)
-                if generation is not None:
-                    counts[generation] += change
-            hosts[name] = record
-        return Standing(hosts, +counts)
+    def after(self, moves: Iterable[Move]) -> Standing:
+        """Return the standing after reports of some of the hosts."""
+        counts = Counter(self.counts)
+        for before, now in moves:
+            if before is not None:
+                counts[before] -= 1
+            if now is not None:
+                counts[now] += 1
+        return Standing(self.hosts, +counts)
 
     @property
     def reached(self) -> int | None:
         """The generation that every host enforces; None while one of them enforces none."""
-        return min(self.counts, default=None) if sum(self.counts.values()) == len(self.hosts) else None
+        return min(self.counts, default=None) if sum(self.counts.values()) == self.hosts else None
 
     def is_done(self, generation: int) -> bool:
         """Whether every host enforces a generation, or a later one."""
-        return sum(hosts for each, hosts in self.counts.items() if each >= generation) == len(self.hosts)
-
-    def at(self, generation: int) -> EnforcedState:
-        """How far a generation has got."""
-        lagging: tuple[Laggard, ...] = ()
-        if not self.is_done(generation):
-            pairs = self.hosts.items()
-            lagging = tuple(Laggard(name, record) for name, record in pairs if not _enforces(record, generation))
-        return EnforcedState(generation, len(self.hosts), lagging)
-
-
-def _enforced_generation(record: PointRecord | None) -> int | None:
-    is_enforced = record is not None and record.report.state is PointState.ENFORCED
-    return record.report.generation if record is not None and is_enforced else None
-
-
-def _enforces(record: PointRecord | None, generation: int) -> bool:
-    return record is not None and record.report.state is PointState.ENFORCED and record.report.generation >= generation
+        return sum(hosts for each, hosts in self.counts.items() if each >= generation) == self.hosts

@@ -14,15 +14,24 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null, or_, select, update
+from sqlalchemy import Row, Select, and_, bindparam, case, func, literal_column, null, or_, select, update
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import NotFound
 from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import keep_ports
-from orchestrator.store.points.acceptance import accept, as_stored, check_epoch, clean_text, holds, is_stored
-from orchestrator.store.points.pointrecords import EnforcedState, Heard, HeldRecord, PointRecord, PointReport, Standing
+from orchestrator.store.points.acceptance import accept, check_epoch, clean_text, holds, is_stored
+from orchestrator.store.points.pointrecords import (
+    EnforcedState,
+    Heard,
+    HeldRecord,
+    Laggard,
+    Move,
+    PointRecord,
+    PointReport,
+    Standing,
+)
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
@@ -39,13 +48,22 @@ _BAD = frozenset(state.value for state in (PointState.REFUSED, PointState.DRIFTE
 _MEMBER = and_(fleet_members.c.domain == hosts.c.domain, fleet_members.c.name == hosts.c.name)
 _COUNTS = or_(fleet_members.c.name.is_(None), fleet_members.c.served.is_not(None))
 """Nobody waits for a VNF of a fleet before it has served."""
-_STANDING = Prepared(
-    select(hosts.c.name, *points.c)
-    .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
-    .outerjoin(fleet_members, _MEMBER)
-    .where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
-    .order_by(hosts.c.name)
-)
+_READ_BACK = points.c.state == literal_column(f"'{_ENFORCED}'")
+_AT = case((_READ_BACK, points.c.generation))
+"""The generation that a host enforces, if it enforces any."""
+
+
+def _of_counted_hosts(query: Select[Any]) -> Select[Any]:
+    """Select of a domain's hosts, with the latest report about each, those that somebody waits for."""
+    reported = and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name)
+    found = query.select_from(hosts).outerjoin(points, reported).outerjoin(fleet_members, _MEMBER)
+    return found.where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
+
+
+_COUNTED = Prepared(_of_counted_hosts(select(_AT.label("reached"), func.count().label("hosts"))).group_by(_AT))
+_HOSTS_WITH_POINTS = _of_counted_hosts(select(hosts.c.name, *points.c)).order_by(hosts.c.name)
+_POINTS = Prepared(_HOSTS_WITH_POINTS.where(points.c.host.is_not(None)))
+_LAGGARDS = Prepared(_HOSTS_WITH_POINTS.where(or_(_AT.is_(None), points.c.generation < bindparam("wanted"))))
 _SWITCHES = Prepared(
     select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported, domains.c.behind)
     .join(domains, domains.c.id == hosts.c.domain)
@@ -112,7 +130,7 @@ class Reports:
 
         `vouched` are other hosts' programs of later generations: those that were read back with just this digest hold
         them, whoever speaks for them. `standing` is that of the domain before this report, where it is known: it spares
-        reading all hosts. Returns the standing after it; None where the report moved no host.
+        counting all hosts. Returns the standing after it; None where the report moved no host.
 
         `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing.
         Raises NotFound, and Conflict for one of a lower epoch than the enforcer's own, or about hosts of which only
@@ -139,8 +157,7 @@ class Reports:
         if standing is None or others:
             now = self.standing(row.domain)
         else:
-            at = from_micros(self._tx.micros)
-            now = standing.after(PointRecord(as_stored(report), row.id, at) for report in mine.values())
+            now = standing.after(_read_move(known[name], report) for name, report in mine.items() if known[name].counts)
         self._tell_enforced(next(iter(known.values())), row.domain, now)
         held = max(report.generation for report in mine.values())
         raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
@@ -170,18 +187,24 @@ class Reports:
 
     def points(self, domain: str) -> tuple[PointRecord, ...]:
         """The latest report about each host, by host. Raises NotFound."""
-        return tuple(record for record in self.standing(domain).hosts.values() if record is not None)
+        self._tx.domain(domain)
+        return tuple(_read_point(row) for row in self._tx.rows(_POINTS, of_domain=domain))
 
     def enforced_state(self, domain: str, generation: int) -> EnforcedState:
         """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
-        return self.standing(domain).at(generation)
+        number = self.standing(domain).hosts
+        lagging = self._tx.rows(_LAGGARDS, of_domain=domain, wanted=generation)
+        laggards = tuple(Laggard(row.name, None if row.host is None else _read_point(row)) for row in lagging)
+        return EnforcedState(generation, number, laggards)
 
     def standing(self, domain: str) -> Standing:
-        """Every host of the domain with the latest report about it. Raises NotFound."""
-        rows = self._tx.rows(_STANDING, of_domain=domain)
+        """Count the domain's hosts at each generation: so many rows as there are generations. Raises NotFound."""
+        rows = self._tx.rows(_COUNTED, of_domain=domain)
         if not rows:
             self._tx.domain(domain)
-        return Standing.of({row.name: None if row.host is None else _read_point(row) for row in rows})
+        return Standing(
+            sum(row.hosts for row in rows), {row.reached: row.hosts for row in rows if row.reached is not None}
+        )
 
     def heard(self) -> tuple[Heard, ...]:
         """Every host of every domain, by domain and name."""
@@ -269,7 +292,7 @@ class Reports:
         if reached is None or not before < reached <= known.generation_now:
             return
         self._tx.rows(_REACHED, called=domain, reached=reached)
-        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(standing.hosts)})
+        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": standing.hosts})
         lists = self._tx.rows(_LISTS_REACHED, of_domain=domain, before=before, reached=reached, unwritten=UNWRITTEN)
         newest = {row.id: row for row in lists}
         for tenant, row in newest.items():
@@ -329,6 +352,12 @@ def _read_held(row: Row[Any]) -> HeldRecord:
     generation = max(row.since, row.generation or 0)
     reported = row.reported and from_micros(row.reported)
     return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
+
+
+def _read_move(before: Row[Any], report: PointReport) -> Move:
+    """Return what a host enforced by its row, and enforces by a report."""
+    is_enforced = report.state is PointState.ENFORCED
+    return before.generation if before.state == _ENFORCED else None, report.generation if is_enforced else None
 
 
 def _read_point(row: Row[Any]) -> PointRecord:
