@@ -172,8 +172,8 @@ class World:
 
     # ------------------------------------------------------------------------------------------------------ asking
 
-    def write(self, work: Callable[[Unit], Result]) -> Result:
-        return self.control.write(work)
+    def write(self, work: Callable[[Unit], Result], *, domain: str | None = None) -> Result:
+        return self.control.write(work, domain=domain)
 
     def read(self, work: Callable[[Unit], Result]) -> Result:
         return self.control.read(work)

@@ -138,7 +138,7 @@ def remove_enforcer(
         log_event(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return answer_write(services.control.carry_out(remove))
+    return answer_write(services.control.carry_out(remove, domain=domain))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)
@@ -150,7 +150,9 @@ async def new_epoch(caller: TheEnforcer, services: ServicesDep, enforcer: Number
 
     def work(_: Principal) -> Response:
         check_again(services, caller)
-        return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
+        return answer(
+            Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer), domain=caller.domain))
+        )
 
     async with services.pace.account(f"epochs of enforcement point {enforcer}").turn() as account:
         account.spend(TURN_S)

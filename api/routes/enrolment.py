@@ -72,7 +72,7 @@ def invite(
         token = services.desk.token_text(secret)
         return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True), domain=domain))
 
 
 @router.post("/domains/{domain}/enrolment-groups", status_code=201, response_model=NewGroupToken)
@@ -97,7 +97,7 @@ def invite_group(
         made = NewGroupToken(id=number, token=token, domain=domain, group=body.group, expires=expires)
         return reply(made, location=f"/v1/domains/{domain}/enrolment-groups")
 
-    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, make_invitation, secret=True), domain=domain))
 
 
 @router.get("/domains/{domain}/enrolment-groups", response_model=Page[EnrolmentGroup])

@@ -66,7 +66,7 @@ def change_fleet(
         found = _make_fleet(unit, domain, services.cloud_kind)
         return reply(found, tag=etag(found.version))
 
-    return answer_write(services.control.carry_out(change))
+    return answer_write(services.control.carry_out(change, domain=domain))
 
 
 @router.delete("/fleet", response_model=Gone)
@@ -82,7 +82,7 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
         log_event(unit, caller, "fleet.removed", domain, {})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return answer_write(services.control.carry_out(remove))
+    return answer_write(services.control.carry_out(remove, domain=domain))
 
 
 @router.get("/fleet/members/{member}", response_model=FleetMember)
@@ -105,7 +105,7 @@ def drain_member(
         unit.fleets.drain(domain, member, f"drained by {author(caller)}")
         return reply(_read_member(unit, domain, member))
 
-    return answer_write(services.control.carry_out(once.of(caller, drain)))
+    return answer_write(services.control.carry_out(once.of(caller, drain), domain=domain))
 
 
 @router.get("/fleet/decisions", response_model=Page[FleetDecision])
@@ -154,7 +154,7 @@ def put_trial(
         _, name = unit.fleets.name_of(enforcer)
         unit.fleets.set_trial(domain, name, replace(sheet, answer=tuple(body.came), held=body.held))
 
-    services.control.write(write_trial)
+    services.control.write(write_trial, domain=domain)
     return Response(status_code=204)
 
 

@@ -47,7 +47,7 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
         log_event(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
         return _reply_under_way(domain, record)
 
-    done = services.control.carry_out(once.of(caller, write_onboarding))
+    done = services.control.carry_out(once.of(caller, write_onboarding), domain=domain)
     services.onboarder.notice()
     return answer_write(done)
 
@@ -81,7 +81,7 @@ def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePa
         log_event(unit, caller, "onboarding.back", domain, {"name": host})
         return _reply_under_way(domain, record)
 
-    done = services.control.carry_out(remove)
+    done = services.control.carry_out(remove, domain=domain)
     services.onboarder.notice()
     return answer_write(done)
 

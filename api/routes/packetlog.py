@@ -101,7 +101,7 @@ def set_log_limit(
         generation = unit.domains.get(domain).generation
         return reply(LogLimitBody.of(limit), generation=generation, tag=_make_etag(limit))
 
-    return answer_write(services.control.carry_out(write_limit))
+    return answer_write(services.control.carry_out(write_limit, domain=domain))
 
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))

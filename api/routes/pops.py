@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainReader
-from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, log_event
 from api.limits import SmallBody
 from api.paging import page_of
 from api.schemas.domains import Host
@@ -66,7 +66,7 @@ def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: On
         written = WrittenPop(name=body.name, version=1, generation=generation)
         return reply(written, generation=generation, tag=etag(1), location=f"/v1/pops/{body.name}")
 
-    return answer_write(services.control.carry_out(once.of(caller, add)))
+    return answer_write(services.control.carry_out(once.of(caller, add), domain=body.domain))
 
 
 @router.get("/{pop}", response_model=PopBody)
@@ -105,7 +105,7 @@ def set_pop(
         written = WrittenPop(name=pop, version=version, generation=generation)
         return reply(written, generation=generation, tag=etag(version))
 
-    return answer_write(services.control.carry_out(write_pop))
+    return answer_write(services.control.carry_out(write_pop, domain=_find_domain(services, pop)))
 
 
 @router.delete("/{pop}", response_model=Gone)
@@ -119,7 +119,7 @@ def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, cond
         log_event(unit, caller, "pop.removed", found.domain, {"pop": pop})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(remove))
+    return answer_write(services.control.carry_out(remove, domain=_find_domain(services, pop)))
 
 
 @router.post("/{pop}/edges", status_code=201, response_model=WrittenHost)
@@ -133,7 +133,7 @@ def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: 
         written = WrittenHost(**body.model_dump(), generation=generation)
         return reply(written, generation=generation, location=f"/v1/pops/{pop}/edges/{body.name}")
 
-    return answer_write(services.control.carry_out(once.of(caller, add)))
+    return answer_write(services.control.carry_out(once.of(caller, add), domain=_find_domain(services, pop)))
 
 
 @router.delete("/{pop}/edges/{edge}", response_model=Gone)
@@ -150,7 +150,7 @@ def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edg
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(remove))
+    return answer_write(services.control.carry_out(remove, domain=_find_domain(services, pop)))
 
 
 @router.post("/{pop}/servers", status_code=201, response_model=WrittenServer)
@@ -168,7 +168,7 @@ def add_server(
         location = f"/v1/pops/{pop}/servers/{body.name}"
         return reply(WrittenServer(**said), generation=generation, location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, add)))
+    return answer_write(services.control.carry_out(once.of(caller, add), domain=_find_domain(services, pop)))
 
 
 @router.put("/{pop}/servers/{server}", response_model=Moved)
@@ -184,7 +184,7 @@ def set_server(
         generation = unit.pops.set_server_state(pop, server, state_of(body.state))
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(write_server))
+    return answer_write(services.control.carry_out(write_server, domain=_find_domain(services, pop)))
 
 
 @router.delete("/{pop}/servers/{server}", response_model=Gone)
@@ -197,7 +197,7 @@ def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, s
         log_event(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
         return reply(Gone(generation), generation=generation)
 
-    return answer_write(services.control.carry_out(remove))
+    return answer_write(services.control.carry_out(remove, domain=_find_domain(services, pop)))
 
 
 @router.patch("/{pop}/places", response_model=Moved)
@@ -210,7 +210,7 @@ def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: Pla
         log_event(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(place_tenants))
+    return answer_write(services.control.carry_out(place_tenants, domain=_find_domain(services, pop)))
 
 
 @router.post("/{pop}/rebuild", response_model=Moved)
@@ -221,14 +221,14 @@ def rebuild(caller: Administrator, services: ServicesDep, pop: NamePath, once: O
         generation = unit.pops.forget_lines(pop)
         return reply(Moved(generation=generation), generation=generation)
 
-    return answer_write(services.control.carry_out(once.of(caller, write_rebuild)))
+    return answer_write(services.control.carry_out(once.of(caller, write_rebuild), domain=_find_domain(services, pop)))
 
 
 @router.post("/{pop}/heavy", response_model=RoundBody)
 def choose_heavy(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
     """Choose heavy hitters now, from what was counted since the last time."""
     chosen = choose(services.control, pop)
-    domain = services.control.read(lambda unit: unit.pops.get(pop).domain)
+    domain = _find_domain(services, pop)
     generation = services.control.read(lambda unit: unit.domains.get(domain).generation)
     said = [ChosenBody.of(each) for each in chosen or ()]
     return answer(RoundBody(had=chosen is not None, chosen=said, generation=generation))
@@ -252,3 +252,8 @@ def list_edges(
 
     found = services.control.read(read_edges)
     return answer(page_of(found, limit, marker))
+
+
+def _find_domain(services: Services, pop: str) -> str:
+    """Return the domain of a PoP, whose writers alone a change of it waits for. Raises NotFound."""
+    return services.control.read(lambda unit: unit.pops.get(pop).domain)

@@ -233,7 +233,7 @@ class EnrolmentDesk:
             unit.events.append("certificate.renewed", record.domain, {"name": record.name, "serial": made.serial})
             return made
 
-        return self._control.write(sign_renewal)
+        return self._control.write(sign_renewal, domain=record.domain)
 
     def own_token(self, caller: Principal) -> PointToken:
         """Return when the token of a caller ends, and whether it is to be renewed.
@@ -264,14 +264,16 @@ class EnrolmentDesk:
             unit.events.append("enforcer.renewed", known.domain, said)
             return made
 
-        return self._control.write(work)
+        return self._control.write(work, domain=caller.domain)
 
     def lay_down(self, caller: Principal) -> None:
         """Withdraw everything of the calling enforcement point except what it shows now."""
         enforcer = caller.enforcer
         if enforcer is None:
             raise Forbidden("only an enforcer lays its certificates down")
-        self._control.write(lambda unit: unit.certificates.revoke_others(enforcer, [caller.token_id]))
+        self._control.write(
+            lambda unit: unit.certificates.revoke_others(enforcer, [caller.token_id]), domain=caller.domain
+        )
 
     def issue_switch(self, domain: str, hosts: Sequence[str], request: str, by: str) -> CertificateRecord:
         """Issue a certificate for the switch of one or several hosts.
@@ -295,7 +297,7 @@ class EnrolmentDesk:
             unit.events.append("certificate.issued", domain, said)
             return made
 
-        return self._control.write(sign_switch)
+        return self._control.write(sign_switch, domain=domain)
 
     # ------------------------------------------------------------------------------------------------------- steps
 
@@ -358,7 +360,8 @@ class EnrolmentDesk:
         return self._control.write(
             lambda unit: _log_joined(
                 unit, unit.enforcers.admit(group, member, signer), {"instance": instance, "address": address}
-            )
+            ),
+            domain=group.domain,
         )
 
     def _signer(self, applicant: Applicant, name: str) -> Signer | None:

@@ -93,7 +93,7 @@ def had_round(units: Units, domain: str) -> bool:
     """Have a domain's round, unless another process has had it."""
     begun = units.read(lambda unit: Round.of(unit, domain))
     choice = begun.choice()
-    done = units.write(lambda unit: unit.placements.decide(domain, choice, begun.state.since))
+    done = units.write(lambda unit: unit.placements.decide(domain, choice, begun.state.since), domain=domain)
     for verdicts, event in ((choice.lift, "to be lifted"), (choice.lower, "to be lowered")):
         for verdict in verdicts if done else ():
             log.info(event, domain=domain, rule=str(verdict.rule), because=verdict.because)

@@ -18,6 +18,7 @@ from orchestrator.errors import TryAgain
 from orchestrator.scaling.buckets import NOBODY, assign, count_moved, share
 from orchestrator.store import Store
 from orchestrator.store.firewalls.spreads import SpreadRecord
+from orchestrator.store.transaction import domain_part
 
 LOOK_EVERY_S = 0.5
 """How often who waits for a newer spread looks for one that another replica of the service has stored."""
@@ -48,7 +49,7 @@ class Spreading:
         may raise. Raises NotFound (domain), BadInput for members that do not go together, and BadPolicy for a rule that
         its firewalls cannot carry once they see both directions of connections, or share these.
         """
-        with self._store.write() as unit:
+        with self._store.write(part=domain_part(domain)) as unit:
             known = unit.spreads.find(domain)
             check(known)
             if synchronised:
@@ -80,7 +81,7 @@ class Spreading:
 
         Raises Forbidden for anybody but its controller.
         """
-        with self._store.write() as unit:
+        with self._store.write(part=domain_part(domain)) as unit:
             unit.enforcers.scope(enforcer).check_spread()
             unit.spreads.report(domain, generation, trouble)
 
@@ -89,7 +90,7 @@ class Spreading:
 
         A firewall that it gives up, or hears again, is an event. Raises Forbidden for anybody but its controller.
         """
-        with self._store.write() as unit:
+        with self._store.write(part=domain_part(domain)) as unit:
             unit.enforcers.scope(enforcer).check_spread()
             changed = unit.spreads.report_links(domain, down)
             if changed is None:
@@ -153,7 +154,7 @@ class Spreading:
         """
         found = self.current(domain) or _NOTHING
         if held is not None and held.generation is not None and held.generation > found.generation:
-            with self._store.write() as unit:
+            with self._store.write(part=domain_part(domain)) as unit:
                 generation = unit.spreads.put(domain, found.spread, at_least=held.generation)
             found = SpreadRecord(found.spread, generation)
         self._publish_spread(domain, found)

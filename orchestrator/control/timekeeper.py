@@ -8,9 +8,9 @@ what waits for its end over it says `store.acls.steps.is_over`.
 A change of a list that nobody confirmed in time is taken back here, by whichever service looks first: in the writer's
 transaction it waits for one of them only. Its time is counted, not read from a clock (`Countdown`).
 
-Rules that expire at a time are taken out together. Where that is refused, for one domain does not compile any more or
-one list changes too often, it is done by halves: so whoever is in the way keeps nobody else's rules in force, and is
-tried again by itself, later and later.
+Rules that expire at a time are taken out together, domain by domain. Where that is refused, for the domain does not
+compile any more or one list changes too often, it is done by halves: so whoever is in the way keeps nobody else's rules
+in force, and is tried again by itself, later and later.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from __future__ import annotations
 import datetime as dt
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
 
 from orchestrator.control.pauses import Resting
-from orchestrator.errors import TooOften, TryAgain
+from orchestrator.errors import NotFound, TooOften, TryAgain
 from orchestrator.store.acls.lists import REVERT
 from orchestrator.store.records import ExpiringRule, WaitingChange
 from orchestrator.store.sql.clock import Ages, ticks_since_boot
@@ -48,8 +50,8 @@ class Units(Protocol):
         """Do `work` in a snapshot."""
         ...
 
-    def write(self, work: Callable[[Unit], T]) -> T:
-        """Do `work` in a transaction."""
+    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
+        """Do `work` in a transaction; `domain` is all that it moves, None: any."""
         ...
 
 
@@ -116,6 +118,8 @@ class Timekeeper:
         self._resting = Resting(ticks)
         """Tenants whose rules cannot be taken out."""
         self._countdown = Countdown(uptime)
+        self._kept_waiting: str | None = None
+        """The domain that did not come to its turn last."""
         self._unconfirmed = Resting(ticks)
         """Tenants whose list cannot be taken back."""
 
@@ -132,9 +136,9 @@ class Timekeeper:
         if deadline is not None:
             left = deadline if left is None else min(left, deadline)
         if left is not None and left <= 0:
-            due = [tenant for tenant in units.read(_read_overdue) if tenant not in self._resting]
+            due = [each for each in units.read(_read_overdue) if each.tenant not in self._resting]
             if due:
-                self._take_out(units, due)
+                self._take_out_by_domain(units, due)
                 return SHORTEST_SLEEP_S
             left = LOOK_AT_CLOCK_S  # nobody knows when the next is due behind those that cannot be taken out
         most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
@@ -162,7 +166,7 @@ class Timekeeper:
             if tenant in self._unconfirmed:
                 continue
             try:
-                units.write(partial(_revert, change))
+                units.write(partial(_revert, change), domain=units.read(partial(_find_domain, tenant)))
             except Exception as error:
                 if isinstance(error, TryAgain) and not isinstance(error, TooOften):
                     raise
@@ -171,10 +175,25 @@ class Timekeeper:
                 self._unconfirmed.over(tenant)
         return min((left_s if left_s > 0 else LOOK_AT_CLOCK_S for _, left_s in waiting), default=None)
 
-    def _take_out(self, units: Units, tenants: Sequence[str]) -> None:
-        """Remove tenants' expired rules: together, and by halves where that is refused."""
+    def _take_out_by_domain(self, units: Units, due: Sequence[_Overdue]) -> None:
+        """Remove expired rules, domain by domain: a long write keeps those of no other domain in force.
+
+        A domain that did not come to its turn is the last one at the next look. Raises what kept it from that.
+        """
+        tenants: defaultdict[str, list[str]] = defaultdict(list)
+        for each in due:
+            tenants[each.domain].append(each.tenant)
+        for domain in sorted(tenants, key=lambda domain: domain == self._kept_waiting):
+            try:
+                self._take_out(units, domain, tenants[domain])
+            except TryAgain:
+                self._kept_waiting = domain
+                raise
+
+    def _take_out(self, units: Units, domain: str, tenants: Sequence[str]) -> None:
+        """Remove expired rules of a domain's tenants: together, and by halves where that is refused."""
         try:
-            units.write(lambda unit: _expire(unit, tenants))
+            units.write(lambda unit: _expire(unit, tenants), domain=domain)
         except Exception as error:
             if isinstance(error, TryAgain) and not isinstance(error, TooOften):  # the store is away, for all of them
                 raise
@@ -182,8 +201,8 @@ class Timekeeper:
                 log.exception("does not expire", tenant=tenants[0], again_in_s=self._resting.note_failure(tenants[0]))
                 return
             middle = len(tenants) // 2
-            self._take_out(units, tenants[:middle])
-            self._take_out(units, tenants[middle:])
+            self._take_out(units, domain, tenants[:middle])
+            self._take_out(units, domain, tenants[middle:])
         else:
             for tenant in tenants:
                 self._resting.over(tenant)
@@ -216,8 +235,23 @@ class Timekeeper:
             unit.events.append("rule.expiring", each.tenant, {"rule": each.rule, "expires": each.expires.isoformat()})
 
 
-def _read_overdue(unit: Unit) -> tuple[str, ...]:
-    return unit.expiry.overdue()
+@dataclass(frozen=True, slots=True)
+class _Overdue:
+    """A tenant with rules whose time is over, and its domain."""
+
+    domain: str
+    tenant: str
+
+
+def _read_overdue(unit: Unit) -> tuple[_Overdue, ...]:
+    return tuple(_Overdue(unit.tenants.domain(tenant), tenant) for tenant in unit.expiry.overdue())
+
+
+def _find_domain(tenant: str, unit: Unit) -> str | None:
+    try:
+        return unit.tenants.domain(tenant)
+    except NotFound:
+        return None
 
 
 def _expire(unit: Unit, tenants: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -101,6 +102,15 @@ def test_a_long_write_keeps_only_its_own_domain_waiting(replicas: list[Replica])
             replica.control.write(adding("north", port), domain="north")
             with pytest.raises(Busy):
                 replica.control.write(adding("east", 80), domain="east")
+
+
+def test_a_rule_ends_in_time_beside_a_long_write_of_another_domain(replicas: list[Replica]) -> None:
+    first = replicas[0]
+    with long_write(first, "east"):
+        ends = first.store.now() + dt.timedelta(seconds=1.5)
+        once = acl_from_json({"rules": [{"id": "once", "action": "permit", "expires": ends.isoformat()}]})
+        first.control.carry_out(lambda unit: unit.acls.replace("of-west", once, author="test"), payer="of-west")
+        until(lambda: not first.control.read(lambda unit: unit.acls.current("of-west").acl.rules))
 
 
 def test_a_tenant_is_made_beside_a_long_write_of_another_domain(replicas: list[Replica]) -> None:

@@ -65,8 +65,8 @@ class Mortal:
     def read(self, work: Callable[[Unit], Result]) -> Result:
         return self._world.control.read(work)
 
-    def write(self, work: Callable[[Unit], Result]) -> Result:
-        return self._axe.around("a transaction", lambda: self._world.control.write(work))
+    def write(self, work: Callable[[Unit], Result], *, domain: str | None = None) -> Result:
+        return self._axe.around("a transaction", lambda: self._world.control.write(work, domain=domain))
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
         self._axe.around("create", lambda: self._world.cloud.create(orders))

@@ -70,7 +70,7 @@ class Units:
         with self._store.read() as unit:
             return work(unit)
 
-    def write(self, work: Callable[[Unit], object]) -> object:
+    def write(self, work: Callable[[Unit], object], *, domain: str | None = None) -> object:
         if self.left is not None:
             if self.left == 0 and self._away is None:
                 raise Killed

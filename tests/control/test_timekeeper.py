@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from patience import until
@@ -15,7 +16,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Timekeeper
 from orchestrator.enforce.report import SIGN_OF_LIFE_S
-from orchestrator.errors import NotEquivalent, TooOften
+from orchestrator.errors import Busy, NotEquivalent, TooOften
 from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
@@ -23,6 +24,7 @@ from orchestrator.store import Store, open_store
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
+T = TypeVar("T")
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
 
@@ -181,6 +183,44 @@ def test_whose_rules_cannot_be_taken_out_keeps_nobody_elses_in_force(
     plant.tick()
     assert len(plant.told("acl.expired")) == 5
     assert plant.tick() == min(LONGEST_SLEEP_S, 60 / 4), "nothing is left to expire"
+
+
+class Held:
+    """Units of work of a control, whose domain `pop` another writer holds."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        return self._control.read(work)
+
+    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
+        if domain == "pop":
+            raise Busy("other writers hold it")
+        return self._control.write(work, domain=domain)
+
+
+def test_a_domain_that_another_writer_holds_keeps_rules_of_no_other_in_force(plant: Plant) -> None:
+    ends = START + HOUR
+    once = {"rules": [{"id": "once", "action": "permit", "destination": "any", "expires": ends.isoformat()}]}
+
+    def found(unit: Unit) -> None:
+        for number, domain in enumerate(("west", "north")):
+            unit.domains.create(domain)
+            prefixes = [Prefix.parse(f"2001:db8:{number}::/48")]
+            unit.tenants.create(f"of-{domain}", name="", domain=domain, prefixes=prefixes)
+            unit.acls.replace(f"of-{domain}", acl_from_json(once), author="test")
+
+    plant.control.write(found)
+    plant.put(a=ends)  # of the tenant that comes first
+    plant.wall.now += HOUR
+    for _ in range(2):
+        with pytest.raises(Busy):
+            plant.timekeeper.tick(Held(plant.control))
+    assert plant.told("acl.expired") == [("acl.expired", ["once"])] * 2
+    assert plant.rules() == ["a", "lasting"]
+    plant.tick()
+    assert plant.rules() == ["lasting"]
 
 
 def test_the_clock_jumps_forwards(plant: Plant) -> None:

@@ -84,7 +84,7 @@ def choose(units: Units, name: str) -> tuple[HeavyChoice, ...] | None:
         unit.pops.choose(name, chosen)
         return True
 
-    if not units.write(write_choice):
+    if not units.write(write_choice, domain=begun.pop.domain):
         return None
     log.info("heavy hitters", pop=name, rules=[str(each.rule) for each in chosen])
     return chosen
