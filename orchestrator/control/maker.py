@@ -27,7 +27,7 @@ from orchestrator.control.quota import Usage
 from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers
-from orchestrator.errors import NotFound, Stale
+from orchestrator.errors import Busy, NotFound, Stale
 from orchestrator.interpreter import give_back
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.model import Policy, ReturnTraffic
@@ -63,10 +63,12 @@ class Step:
 class Turns:
     """The part that decides what is published: of one domain, or of all of them.
 
-    Somebody who waits for all of them is let in before those who come later. Safe between threads.
+    Somebody who waits for all of them is let in before those who come later, and gives up after `patience_s`, for they
+    wait meanwhile. Safe between threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float | None = None) -> None:
+        self._patience_s = patience_s
         self._changed = threading.Condition()
         self._taken: set[str] = set()
         self._all_taken = False
@@ -74,12 +76,10 @@ class Turns:
 
     @contextmanager
     def of(self, domain: str | None) -> Iterator[None]:
-        """Hold a domain, or all of them (None)."""
+        """Hold a domain, or all of them (None). Raises Busy."""
         with self._changed:
             if domain is None:
-                self._waiting_for_all += 1
-                self._changed.wait_for(lambda: not self._all_taken and not self._taken)
-                self._waiting_for_all -= 1
+                self._wait_for_all()
                 self._all_taken = True
             else:
                 self._changed.wait_for(lambda: self._may_take(domain))
@@ -93,6 +93,15 @@ class Turns:
                 else:
                     self._taken.discard(domain)
                 self._changed.notify_all()
+
+    def _wait_for_all(self) -> None:
+        self._waiting_for_all += 1
+        try:
+            if not self._changed.wait_for(lambda: not self._all_taken and not self._taken, self._patience_s):
+                raise Busy("writers of domains hold the store: try again")
+        finally:
+            self._waiting_for_all -= 1
+            self._changed.notify_all()
 
     def _may_take(self, domain: str) -> bool:
         return not self._all_taken and not self._waiting_for_all and domain not in self._taken
@@ -116,7 +125,7 @@ class Maker:
         admission: Admission,
         sealed: SealedSteps | None = None,
     ) -> None:
-        self.deciding = Turns()
+        self.deciding = Turns(None if store.is_alone else store.patience_s)
         self._store = store
         self._compiler = compiler
         self._publisher = publisher

@@ -41,6 +41,8 @@ LONGEST_SLEEP_S = 30.0
 LOOK_AT_CLOCK_S = 1.0
 SHORTEST_SLEEP_S = 0.05
 _LOOKS_A_SILENCE = 4
+NO_DOMAIN = "what moves no domain"
+"""Named in place of a domain by work that moves none: it waits for no domain's writers, and they not for it."""
 
 
 class Units(Protocol):
@@ -51,7 +53,7 @@ class Units(Protocol):
         ...
 
     def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
-        """Do `work` in a transaction; `domain` is all that it moves, None: any."""
+        """Do `work` in a transaction; `domain` is all that it moves (or `NO_DOMAIN`), None: it may move any."""
         ...
 
 
@@ -127,11 +129,11 @@ class Timekeeper:
         """Do what is due; how many seconds to sleep until something may be."""
         left, soon, silent, jumped = units.read(self._look)
         if jumped > self._jumped:
-            units.write(partial(self._tell_jump, jumped))
+            units.write(partial(self._tell_jump, jumped), domain=NO_DOMAIN)
         if soon:
-            units.write(self._announce)
+            units.write(self._announce, domain=NO_DOMAIN)
         if silent:
-            units.write(self._lose_silent)
+            units.write(self._lose_silent, domain=NO_DOMAIN)
         deadline = self._take_back(units)
         if deadline is not None:
             left = deadline if left is None else min(left, deadline)

@@ -23,6 +23,7 @@ from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.timekeeper import NO_DOMAIN
 from orchestrator.errors import Busy
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -144,6 +145,23 @@ def test_a_write_of_everything_waits_for_all_domains_and_they_for_it(replicas: l
         for replica in (first, second):
             with pytest.raises(Busy):
                 replica.control.write(adding("west", 80), domain="west")
+
+
+def test_a_write_of_everything_gives_up_beside_a_long_write_of_its_own_service(replicas: list[Replica]) -> None:
+    """While it waits, the other domains' writers wait for it."""
+    first = replicas[0]
+    with long_write(first, "east"):
+        with pytest.raises(Busy):
+            first.control.write(lambda unit: unit.domains.create("south"))
+        first.control.write(adding("west", 80), domain="west")
+
+
+def test_what_moves_no_domain_is_done_beside_a_long_write(replicas: list[Replica]) -> None:
+    first = replicas[0]
+    with long_write(first, "east"):
+        first.control.write(lambda unit: unit.fleets.keep("somebody", 30.0), domain=NO_DOMAIN)
+    with pytest.raises(Elsewhere), first.store.turn(part=domain_part(NO_DOMAIN)) as turn:
+        adding("west", 80)(turn.unit)
 
 
 def test_a_write_that_names_another_domain_than_it_moves_is_carried_out_over_all(replicas: list[Replica]) -> None:

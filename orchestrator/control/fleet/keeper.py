@@ -28,7 +28,7 @@ from orchestrator.control.fleet.effects import AUTHOR, CloudHand, Sweep
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
 from orchestrator.control.fleet.vnfinputs import Lookout, Sky, Wait
 from orchestrator.control.pauses import Resting
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.timekeeper import NO_DOMAIN, Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight
@@ -98,7 +98,7 @@ class FleetKeeper:
         if self._thread.is_alive():
             self._thread.join()
             try:
-                self._units.write(lambda unit: unit.fleets.resign(self._holder))
+                self._units.write(lambda unit: unit.fleets.resign(self._holder), domain=NO_DOMAIN)
             except AclflowError as error:
                 log.warning("fleet.not_resigned", error=str(error))
         self._hand.cloud.close()
@@ -141,7 +141,7 @@ class FleetKeeper:
         now_s = self._ticks()
         if now_s < self._held_until:
             return True
-        if not self._units.write(lambda unit: unit.fleets.keep(self._holder, self._lease_s)):
+        if not self._units.write(lambda unit: unit.fleets.keep(self._holder, self._lease_s), domain=NO_DOMAIN):
             self._listens_since = None  # what is known of who is silent is the other replica's
             return False
         self._held_until = now_s + self._lease_s / 3

@@ -8,11 +8,13 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from sqlalchemy import Row, Select, delete, func, insert, select
 
+from orchestrator.errors import NotFound
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import TenantId
 from orchestrator.store.acls import rows as aclrows
@@ -54,9 +56,10 @@ class Expiry(AclSteps):
         """Mark rules as announced, so that `expiring` omits them; forget past ones."""
         self._tx.write(delete(expiry_notices).where(expiry_notices.c.expires <= self._tx.micros))
         for each in rules:
-            row = self._row(self._tx.tenant(each.tenant), each.rule)
-            notice = insert(expiry_notices).values(number=row.number, expires=row.expires, tenant=row.tenant)
-            self._tx.write(notice)
+            with suppress(NotFound):  # its list may have changed since
+                row = self._row(self._tx.tenant(each.tenant), each.rule)
+                notice = insert(expiry_notices).values(number=row.number, expires=row.expires, tenant=row.tenant)
+                self._tx.write(notice)
 
     def overdue(self) -> tuple[str, ...]:
         """Return the tenants with rules whose `expires` has come, in the order of their ids."""

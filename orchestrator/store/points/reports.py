@@ -183,7 +183,7 @@ class Reports:
 
     def heard_again(self, heard: Mapping[int, dt.datetime]) -> None:
         """Note when some enforcers were heard last, unless they were lost meanwhile."""
-        self._tx.each(_HEARD, [{"numbered": each, "at": to_micros(when)} for each, when in heard.items()])
+        self._tx.each(_HEARD, [{"numbered": each, "at": to_micros(when)} for each, when in sorted(heard.items())])
 
     def points(self, domain: str) -> tuple[PointRecord, ...]:
         """The latest report about each host, by host. Raises NotFound."""
