@@ -34,6 +34,8 @@ log = structlog.get_logger()
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
+_WRITER_S = 0.05
+"""How long a domain's writer at work here is waited for: what it does may take seconds, and others have their turn."""
 _AT_REST_S = 5.0
 """How long a domain that nobody follows here waits for further changes before its programs are made."""
 
@@ -54,11 +56,14 @@ class ProgramMaker(Protocol):
         """How many domains have a hosts' program that is given out."""
         ...
 
-    def catch_up(self, domain: str) -> None:
-        """Publish a domain's present state, or forget a deleted one."""
+    def catch_up(self, domain: str, *, wait_s: float | None = None) -> bool:
+        """Publish a domain's present state, or forget a deleted one.
+
+        Return whether that was done: not where a writer of the domain is still at work here after `wait_s`.
+        """
         ...
 
-    def take_steps(self, domain: str, steps: Sequence[str]) -> bool:
+    def take_steps(self, domain: str, steps: Sequence[str], *, wait_s: float | None = None) -> bool:
         """Publish another service's programs by sealed steps; return whether nothing is left to do."""
         ...
 
@@ -178,8 +183,8 @@ class CatchingUp:
             try:
                 self._find_those_behind()
                 self._find_those_to_try_again()
-                self._compile_those_behind()
-                if not self._started:
+                are_all_done = self._compile_those_behind()
+                if not self._started and are_all_done:
                     self._started = True
                     log.info("ready", domains=self._maker.domains)
                 self._do_chores()
@@ -248,33 +253,40 @@ class CatchingUp:
         with self._wake:
             return max(0.0, min(self._again_at.values(), default=math.inf) - time.monotonic())
 
-    def _compile_those_behind(self) -> None:
+    def _compile_those_behind(self) -> bool:
+        """Compile domains that are behind; return whether none is left.
+
+        One whose writer is at work here is left for the next turn, so that it keeps no other waiting.
+        """
+        written = set[str]()
         while not self._stopping:
             with self._wake:
-                if not self._behind:
-                    return
-                domain = next(iter(self._behind))
+                domain = next((each for each in self._behind if each not in written), None)
+                if domain is None:
+                    return not self._behind
                 del self._behind[domain]
                 steps = self._steps.pop(domain, ())
-            if not steps or not self._take_steps(domain, steps):
-                self._catch_up(domain)
+            if (not steps or not self._take_steps(domain, steps)) and not self._catch_up(domain):
+                written.add(domain)
+        return False
 
     def _take_steps(self, domain: str, steps: Sequence[str]) -> bool:
         """Publish a domain's program by steps.
 
         It is compiled and proven when the domain is at rest, or soon.
         """
-        if not self._maker.take_steps(domain, steps):
+        if not self._maker.take_steps(domain, steps, wait_s=_WRITER_S):
             return False
         with self._wake:
             self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
         return True
 
-    def _catch_up(self, domain: str) -> None:
+    def _catch_up(self, domain: str) -> bool:
+        """Publish a domain's present state; return whether a writer of it is not in the way."""
         with self._wake:
             self._again_at.pop(domain, None)
         try:
-            self._maker.catch_up(domain)
+            is_done = self._maker.catch_up(domain, wait_s=_WRITER_S)
         except TryAgain:
             self.look_at(domain)
             raise
@@ -283,8 +295,12 @@ class CatchingUp:
             with self._wake:
                 self._again_at[domain] = time.monotonic() + wait_s
             log.exception("does not compile", domain=domain, again_in_s=wait_s)
-        else:
+            return True
+        if is_done:
             self._pauses.over(domain)
+        else:
+            self.look_at(domain)
+        return is_done
 
     def _sleep_until_woken(self, seconds: float, *, even_if_behind: bool = False) -> None:
         with self._wake:

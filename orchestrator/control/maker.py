@@ -75,22 +75,25 @@ class Turns:
         self._waiting_for_all = 0
 
     @contextmanager
-    def of(self, domain: str | None) -> Iterator[None]:
-        """Hold a domain, or all of them (None). Raises Busy."""
+    def of(self, domain: str | None, wait_s: float | None = None) -> Iterator[bool]:
+        """Hold a domain, or all of them (None), and yield whether it is held.
+
+        It is not where somebody else holds a domain for `wait_s`. Raises Busy where others hold one of all.
+        """
         with self._changed:
             if domain is None:
                 self._wait_for_all()
-                self._all_taken = True
+                is_held = self._all_taken = True
             else:
-                self._changed.wait_for(lambda: self._may_take(domain))
-                self._taken.add(domain)
+                is_held = self._changed.wait_for(lambda: self._may_take(domain), wait_s)
+                self._taken |= {domain} if is_held else set()
         try:
-            yield
+            yield is_held
         finally:
             with self._changed:
                 if domain is None:
                     self._all_taken = False
-                else:
+                elif is_held:
                     self._taken.discard(domain)
                 self._changed.notify_all()
 
@@ -208,22 +211,27 @@ class Maker:
                 give_back()
         return False
 
-    def catch_up(self, domain: str) -> None:
+    def catch_up(self, domain: str, *, wait_s: float | None = None) -> bool:
         """Publish a domain's present state, or forget a deleted one.
 
-        Raises what the compilers raise.
+        Return whether that was done: not where a writer of the domain is still at work here after `wait_s`. Raises what
+        the compilers raise.
         """
-        with self.deciding.of(self._store.part(domain)):
-            self._make_latest(domain)
+        with self.deciding.of(self._store.part(domain), wait_s) as is_held:
+            if is_held:
+                self._make_latest(domain)
+            return is_held
 
-    def take_steps(self, domain: str, steps: Sequence[str]) -> bool:
+    def take_steps(self, domain: str, steps: Sequence[str], *, wait_s: float | None = None) -> bool:
         """Publish another service's programs by sealed steps; return whether nothing is left to do.
 
         Something is left where a step is none of ours, or does not start from a program that was published here, and
-        where an intersection goes first. Programs that are published so are not proven here yet.
+        where an intersection goes first, or a writer of the domain is still at work here after `wait_s`. Programs that
+        are published so are not proven here yet.
         """
-        with self.deciding.of(self._store.part(domain)):
-            return domain not in self._staging.staged and all(self._take_step(domain, step) for step in steps)
+        with self.deciding.of(self._store.part(domain), wait_s) as is_held:
+            may_take = is_held and not self._staging.is_staged(domain)
+            return may_take and all(self._take_step(domain, step) for step in steps)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""

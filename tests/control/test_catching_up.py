@@ -32,14 +32,20 @@ class Making:
 
     def __init__(self, failures: int) -> None:
         self._failures = failures
+        self.written: str | None = None
+        """The domain that a writer is at."""
         self.tried: list[str] = []
         self.made: list[str] = []
 
-    def catch_up(self, domain: str) -> None:
+    def catch_up(self, domain: str, *, wait_s: float | None = None) -> bool:
+        assert wait_s is not None
         self.tried.append(domain)
+        if domain == self.written:
+            return False
         if domain == "d1" and self.tried.count("d1") <= self._failures:
             raise ArithmeticError("a fault of ours")
         self.made.append(domain)
+        return True
 
 
 class Idle:
@@ -130,6 +136,20 @@ def test_a_change_elsewhere_lets_nobody_look_at_times(tmp_path: Path) -> None:
             looks = chore.looks
             way()
             until(lambda looks=looks: chore.looks > looks)
+
+
+def test_a_domain_whose_writer_is_at_work_keeps_no_other_waiting(tmp_path: Path) -> None:
+    making, chore = Making(failures=0), Idle()
+    with looping(tmp_path, making, {"d1": 2, "d2": 1, "d3": 0}, chore) as loop:
+        making.written = "d1"
+        loop.start()
+        until(lambda: making.tried.count("d1") > 2)
+        assert making.made == ["d2", "d3"]
+        assert chore.looks == 1
+        assert not loop.has_started, "what was found at the start is not all there"
+        making.written = None
+        until(lambda: loop.has_started)
+    assert making.made == ["d2", "d3", "d1"]
 
 
 class HeldBack(Staging):

@@ -105,6 +105,14 @@ def test_a_long_write_keeps_only_its_own_domain_waiting(replicas: list[Replica])
                 replica.control.write(adding("east", 80), domain="east")
 
 
+def test_what_another_service_commits_is_published_beside_a_long_write(replicas: list[Replica]) -> None:
+    first, second, _ = replicas
+    with long_write(first, "east"):
+        first.control.loop.look_at("east", first=True)
+        generation = second.control.write(adding("west", 80), domain="west")
+        until(lambda: (program := first.publisher.program("west")) and program.generation >= generation)
+
+
 def test_a_rule_ends_in_time_beside_a_long_write_of_another_domain(replicas: list[Replica]) -> None:
     first = replicas[0]
     with long_write(first, "east"):
