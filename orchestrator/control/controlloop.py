@@ -2,7 +2,7 @@
 
     a start, lost notices, other owners ──▶ every domain that this service keeps ──┐     those first that somebody waits
     a commit of another process, of a domain that is followed here ────────────────┼──▶ behind ──▶ the latest state of
-    somebody asks, a report where something is held back ──────────────────────────┘     each is compiled and published
+    somebody asks, a report where that domain is held back ────────────────────────┘     each is compiled and published
                                     between two turns: rules expire, rounds are due (`timekeeper.py`, `rounds.py`)
 
 The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
