@@ -45,6 +45,8 @@ _THREADS = 4
 _PAUSE_S = 0.05
 """The pause after the store was busy: it may say so at once."""
 
+MOST_SAID = 4096
+"""So many enforcers' last reports are remembered; another one's is written although it says nothing new."""
 _NOTED_EVERY = dt.timedelta(seconds=1)
 """How often it is written down which enforcers were heard that had nothing new to say."""
 
@@ -296,9 +298,17 @@ class Enforcement:
                 raise
             took = self._write_batch(batch, None)  # it raises the domain's generation
         for taken in batch:
-            self._said[taken.enforcer] = taken.report
+            self._remember_report(taken)
             self._note_report(taken.domain, taken.report)
         return took
+
+    def _remember_report(self, taken: _Taken) -> None:
+        """Remember what an enforcer said last, and forget who has said something new least lately."""
+        with self._lock:
+            self._said.pop(taken.enforcer, None)
+            self._said[taken.enforcer] = taken.report
+            while len(self._said) > MOST_SAID:
+                del self._said[next(iter(self._said))]
 
     def _write_batch(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
         kept: dict[str, _Reported] = {}

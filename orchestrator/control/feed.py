@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy, TooOften
@@ -175,8 +175,8 @@ class Feed:
             return Feeding((), head, missed=True)
         with self._lock:
             if event_id >= self._floor:
-                fresh = (each for each in self._tail if each.id > event_id and tenant in (None, each.tenant))
-                events = tuple(islice(fresh, PAGE))
+                fresh = list(takewhile(lambda each: each.id > event_id, reversed(self._tail)))
+                events = tuple(islice((each for each in reversed(fresh) if tenant in (None, each.tenant)), PAGE))
                 return Feeding(events, events[-1].id if len(events) == PAGE else self._head or head, missed=False)
         with self._store.read() as unit:
             page = unit.events.since(event_id, limit=PAGE, tenant=tenant)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 from patience import PATIENCE_S, until
 
+from orchestrator.control import enforcement
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.errors import Busy, Conflict, NotFound
@@ -320,6 +321,21 @@ def test_a_report_that_says_nothing_new_writes_when_it_was_heard_and_nothing_els
         assert seen(running)[1] > since
         with running.store.read() as unit:
             assert unit.events.last_id() > events
+
+
+def test_what_enforcers_said_last_is_not_remembered_of_all_that_ever_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enforcement, "MOST_SAID", 2)
+    with site() as running:
+        named = [running.enforcer]
+        for name in ("two", "three"):
+            with running.store.write() as unit:
+                token = unit.enforcers.invite("pop", expires=unit.now.replace(year=unit.now.year + 1), author="x")
+                named.append(unit.enforcers.enrol(token, name=name, kind="openflow").enforcer.id)
+        for each in named:
+            point = PointReport("h1", 8, bytes(16), PointState.ENFORCED)
+            running.enforcement.report("pop", each, Report((point,)))
+        assert list(running.enforcement._said) == named[1:]
+        assert running_points(running)[0].enforcer == named[-1]
 
 
 def test_an_enforcer_that_was_lost_is_back_although_it_says_nothing_new() -> None:

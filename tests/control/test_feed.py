@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from orchestrator.control.feed import GATHER_S, Feed
+from orchestrator.control.feed import GATHER_S, PAGE, TAIL, Feed
 from orchestrator.errors import Busy
 from orchestrator.store import StoreSettings, open_store
 
@@ -34,6 +34,38 @@ def test_a_tail_that_fell_behind_the_log_says_that_events_are_missing(tmp_path: 
     assert fed is not None
     assert (seen.missed, fed.missed) == (False, True)
     assert fed.events[0].id > first + 1
+
+
+class Seen:
+    """An event of the tail, which counts how often all of them are looked at."""
+
+    looks = 0
+
+    def __init__(self, number: int) -> None:
+        self.number, self.tenant = number, number % 2
+
+    @property
+    def id(self) -> int:
+        Seen.looks += 1
+        return self.number
+
+
+def test_who_is_nearly_up_to_date_is_given_the_end_of_the_tail_alone(tmp_path: Path) -> None:
+    """A thousand may follow, and each event wakes all of them."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    feed = Feed(store)
+    try:
+        feed._tail.extend(Seen(number) for number in range(1, TAIL + 1))  # type: ignore[misc]
+        feed._head = TAIL
+        Seen.looks = 0
+        page = feed._make_page(TAIL - 4, TAIL, None)
+        assert Seen.looks < 10
+        assert [each.id for each in page.events] == [TAIL - 3, TAIL - 2, TAIL - 1, TAIL]
+        assert [each.id for each in feed._make_page(TAIL - 4, TAIL, 1).events] == [TAIL - 3, TAIL - 1]
+        assert [each.id for each in feed._make_page(0, TAIL, None).events] == list(range(1, PAGE + 1))
+    finally:
+        feed.close()
+        store.close()
 
 
 def test_what_comes_one_after_the_other_is_given_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

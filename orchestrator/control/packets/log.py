@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.model import Action, Direction, Policy, Rule
 from orchestrator.program.sightings import Sighting, Sightings
 from orchestrator.store import Store
@@ -54,7 +55,7 @@ class PacketDesk:
         self._store = store
         self._sinks = tuple(sinks)
         self._lock = threading.Lock()
-        self._names: dict[str, tuple[int, Mapping[int, _Spoken]]] = {}
+        self._names: dict[str, _Names] = {}
 
     def take(self, domain: str, enforcer: int, report: Sightings) -> int:
         """Store packets once and pass them on; return the number of records.
@@ -62,11 +63,10 @@ class PacketDesk:
         Raises NotFound, Busy, Forbidden.
         """
         with self._store.write(part="packets") as unit:
-            unit.enforcers.check_hosts(enforcer, (each.host for each in report.seen), place="seen")
+            hosts = unit.enforcers.check_hosts(enforcer, (each.host for each in report.seen), place="seen")
             if not unit.packet_log.begin(enforcer, report.number, report.lost):
                 return 0
             names = self._names_of(unit.domains.policy(domain), domain)
-            hosts = {host.name for host in unit.domains.hosts(domain)} | unit.firewalls.names(domain)
             found = list(_records(report.seen, names, hosts, unit.now))
             unit.packet_log.append(domain, found)
         for sink in self._sinks:
@@ -78,17 +78,37 @@ class PacketDesk:
     def _names_of(self, snapshot: PolicySnapshot, domain: str) -> Mapping[int, _Spoken]:
         """The rules of a policy that log, by cookie."""
         with self._lock:
-            known = self._names.get(domain)
-            if known is None or known[0] != snapshot.generation:
-                known = self._names[domain] = snapshot.generation, _name_logged_rules(snapshot.policy)
-            return known[1]
+            known = self._names.get(domain, _NO_NAMES)
+            if known.policy is not snapshot.policy:
+                known = self._names[domain] = known.after(snapshot.policy)
+            return known.by_cookie
 
 
-def _name_logged_rules(policy: Policy) -> dict[int, _Spoken]:
-    found = dict(_name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None))
-    for tenant in policy.tenants:
-        found |= dict(_name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The rules of a policy that log, by cookie and by tenant."""
+
+    policy: Policy
+    by_cookie: Mapping[int, _Spoken]
+    of_tenant: Mapping[str, Mapping[int, _Spoken]]
+
+    def after(self, policy: Policy) -> _Names:
+        """Return the names of another policy; only lists of tenants that changed are read."""
+        gone, come = find_replaced(self.policy.tenants, policy.tenants)
+        by_cookie, of_tenant = dict(self.by_cookie), dict(self.of_tenant)
+        outdated = [of_tenant.pop(tenant.id, {}) for tenant in gone]
+        outdated.append(dict(_name_rules(self.policy.operator, self.policy.operator_numbers, Kind.OPERATOR_RULE, None)))
+        for cookie in (cookie for names in outdated for cookie in names):
+            del by_cookie[cookie]
+        by_cookie |= _name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None)
+        for tenant in come:
+            names = dict(_name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
+            of_tenant |= {tenant.id: names} if names else {}
+            by_cookie |= names
+        return _Names(policy, by_cookie, of_tenant)
+
+
+_NO_NAMES = _Names(Policy(), {}, {})
 
 
 def _name_rules(
@@ -101,7 +121,7 @@ def _name_rules(
 
 
 def _records(
-    seen: Iterable[Sighting], names: Mapping[int, _Spoken], hosts: set[str], now: dt.datetime
+    seen: Iterable[Sighting], names: Mapping[int, _Spoken], hosts: Set[str], now: dt.datetime
 ) -> Iterable[LoggedPacket]:
     """Yield records of known cookies.
 
