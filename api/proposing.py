@@ -118,13 +118,13 @@ def change_operator_rules(services: Services, caller: Principal, domain: str, wo
     try:
         return answer_write(services.control.carry_out(work, domain=domain))
     except ApprovalNeeded:
-        found = services.control.rehearse(lambda unit: _try_rules_change(unit, domain, work))
+        found = services.control.rehearse(lambda unit: _try_rules_change(unit, domain, work), domain=domain)
 
     def propose(unit: Unit) -> Reply:
         _check_base(found, unit.domains.operator_rules(domain).version)
         return _keep_proposal(unit, caller, Scope(domain), "operator-rules", found, _NOTHING_ASKED)
 
-    return answer_write(services.control.carry_out(propose))
+    return answer_write(services.control.carry_out(propose, domain=domain))
 
 
 def set_approvals(unit: Unit, caller: Principal, domain: str, wanted: Approvals) -> Reply:

@@ -308,7 +308,7 @@ def add_waiver(
         log_event(unit, caller, "waiver.added", tenant, detail)
         return reply(made, tag=etag(made.id), location=f"/v1/tenants/{tenant}/acl/waivers/{made.id}")
 
-    return answer_write(services.control.carry_out(once.of(caller, add)))
+    return answer_write(services.control.carry_out(once.of(caller, add), tenant=tenant))
 
 
 @waivers.delete("/{waiver}", status_code=204)
@@ -322,5 +322,5 @@ def remove_waiver(
         unit.waivers.remove(tenant, waiver)
         log_event(unit, caller, "waiver.removed", tenant, {"waiver": waiver})
 
-    services.control.write(remove)
+    services.control.carry_out(remove, tenant=tenant)
     return Response(status_code=204)

@@ -26,6 +26,7 @@ from api.paging import page_after
 from api.schemas.common import NAME
 from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
 from orchestrator.control.enrolment import Applicant
+from orchestrator.control.timekeeper import NO_DOMAIN
 from orchestrator.identity.names import SWITCH
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.records import Reply
@@ -122,7 +123,7 @@ def remove_group(
         unit.enforcers.remove_group(domain, group)
         log_event(unit, caller, "enrolment-group.removed", domain, {"id": group})
 
-    services.control.write(remove)
+    services.control.write(remove, domain=domain)
     return Response(status_code=204)
 
 
@@ -271,7 +272,7 @@ def revoke_certificate(
             said = {"name": was.subject.name, "serial": serial}
             log_event(unit, caller, "certificate.revoked", was.subject.domain, said)
 
-    services.control.write(revoke)
+    services.control.write(revoke, domain=NO_DOMAIN)
     return Response(status_code=204)
 
 

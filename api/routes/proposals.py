@@ -102,7 +102,7 @@ def reject_proposal(
     work = once.of(
         caller, lambda unit: refuse(unit, caller, _scope_of_tenant(unit, tenant), proposal, "rejected", body.reason)
     )
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 @router.post("/{proposal}/withdrawal", response_model=Proposal)
@@ -111,7 +111,7 @@ def withdraw_proposal(
 ) -> Response:
     """Take one's own proposal back."""
     work = once.of(caller, lambda unit: refuse(unit, caller, _scope_of_tenant(unit, tenant), proposal, "withdrawn", ""))
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, tenant=tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- domains
@@ -142,7 +142,7 @@ def put_approvals(
         condition.require(etag(unit.domains.get(domain).version))
         return set_approvals(unit, caller, domain, wanted)
 
-    return answer_write(services.control.carry_out(write_approvals))
+    return answer_write(services.control.carry_out(write_approvals, domain=domain))
 
 
 @domains.get("/proposals", response_model=Page[Proposal])
@@ -186,7 +186,7 @@ def approve_domain_proposal(
 ) -> Response:
     """Approve a proposal. Another person than its author must do it."""
     work = once.of(caller, lambda unit: approve(unit, caller, Scope(domain), proposal))
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @domains.post("/proposals/{proposal}/rejection", response_model=Proposal)
@@ -200,7 +200,7 @@ def reject_domain_proposal(
 ) -> Response:
     """Reject a proposal: nothing of it happens."""
     work = once.of(caller, lambda unit: refuse(unit, caller, Scope(domain), proposal, "rejected", body.reason))
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 @domains.post("/proposals/{proposal}/withdrawal", response_model=Proposal)
@@ -209,7 +209,7 @@ def withdraw_domain_proposal(
 ) -> Response:
     """Take one's own proposal back."""
     work = once.of(caller, lambda unit: refuse(unit, caller, Scope(domain), proposal, "withdrawn", ""))
-    return answer_write(services.control.carry_out(work))
+    return answer_write(services.control.carry_out(work, domain=domain))
 
 
 # ---------------------------------------------------------------------------------------------------- differences

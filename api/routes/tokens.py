@@ -12,6 +12,7 @@ from api.auth import Administrator, Caller, is_admin
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.schemas.tenants import Rotation, TokenRequest
+from orchestrator.control.timekeeper import NO_DOMAIN
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit
@@ -54,7 +55,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, create, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, create, secret=True), domain=NO_DOMAIN))
 
 
 @router.get("/tokens/mine", response_model=Token)
@@ -83,7 +84,7 @@ def rotate_token(caller: Caller, services: ServicesDep, token: NumberPath, body:
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return answer_write(services.control.carry_out(once.of(caller, rotate, secret=True)))
+    return answer_write(services.control.carry_out(once.of(caller, rotate, secret=True), domain=NO_DOMAIN))
 
 
 @router.get("/tokens/{token}", response_model=Token)
@@ -103,7 +104,7 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
         unit.tokens.revoke(token)
         log_event(unit, caller, "token.revoked", str(token), {})
 
-    services.control.write(revoke)
+    services.control.write(revoke, domain=NO_DOMAIN)
     return Response(status_code=204)
 
 

@@ -42,7 +42,7 @@ from orchestrator.control.promote import Promoter
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Tiers, require
-from orchestrator.control.timekeeper import Timekeeper
+from orchestrator.control.timekeeper import NO_DOMAIN, Timekeeper
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
 from orchestrator.policy.model import ReturnTraffic
@@ -181,26 +181,52 @@ class Control:
         time after it was rolled back: alone where others failed with it, and where an intersection goes first.
         """
         stages.lap("read")
-        of_tenant = tenant or payer
-        if domain is None and of_tenant is not None and not self._store.is_alone:
-            domain = self._home(of_tenant)
-        domain = None if domain is None else self._store.part(domain)
         if self._precompiler is not None and payer is not None and puts is not None:
             self._precompiler.try_new(payer, puts, self._read_return_traffic)
-        is_large = takes_long(puts)
-        try:
-            return carry_once_tried(self._precompiler, partial(self.queue(domain).do, work, payer), is_large=is_large)
-        except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
-            self._homes.forget(of_tenant or "")
-            return carry_once_tried(self._precompiler, partial(self.queue(None).do, work, payer), is_large=is_large)
+        return self._do_in_turn(
+            lambda queue, is_large: queue.do(work, payer, is_large=is_large), domain, tenant or payer, puts
+        )
 
-    def rehearse(self, work: Callable[[Unit], T], *, payer: str | None = None, puts: Estimate | None = None) -> T:
+    def rehearse(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        payer: str | None = None,
+        domain: str | None = None,
+        puts: Estimate | None = None,
+    ) -> T:
         """Do `work` as `carry_out` does, up to the commit; then undo it.
 
         Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
-        queued = partial(self.queue(None).do, work, payer, is_rehearsal=True)
-        return carry_once_tried(self._precompiler, queued, is_large=takes_long(puts)).answer
+        return self._do_in_turn(
+            lambda queue, is_large: queue.do(work, payer, is_large=is_large, is_rehearsal=True), domain, payer, puts
+        ).answer
+
+    def _do_in_turn(
+        self,
+        do: Callable[[WriteQueue, bool], Written[T]],
+        domain: str | None,
+        tenant: str | None,
+        puts: Estimate | None,
+    ) -> Written[T]:
+        """Do something in the queue of a domain, or of the one that a tenant is in; without either, of all.
+
+        `do` is given the queue, and whether it is known to take long.
+        """
+        if domain is None and tenant is not None and not self._store.is_alone:
+            domain = self._home(tenant) or NO_DOMAIN
+        part = None if domain is None else self._store.part(domain)
+        is_large = takes_long(puts)
+
+        def do_in(queue: WriteQueue) -> Written[T]:
+            return carry_once_tried(self._precompiler, lambda *, is_large: do(queue, is_large), is_large=is_large)
+
+        try:
+            return do_in(self.queue(part))
+        except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
+            self._homes.forget(tenant or "")
+            return do_in(self.queue(None))
 
     def _read_return_traffic(self, tenant: str) -> ReturnTraffic:
         return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)

@@ -32,7 +32,7 @@ from typing import TypeVar
 import structlog
 
 from orchestrator.cloud.base import Cloud, VnfState
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.timekeeper import NO_DOMAIN, Units
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TooOften, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
 from orchestrator.identity.names import Subject, Usage
@@ -324,7 +324,7 @@ class EnrolmentDesk:
                 unit.events.append("certificate.issued", made.subject.domain, said)
             return made
 
-        return self._control.write(sign_first)
+        return self._control.write(sign_first, domain=self._find_domain(secret))
 
     def _enrol_by_token(self, applicant: Applicant) -> Enrolled:
         secret = EnrolmentToken.parse(applicant.token).secret
@@ -337,7 +337,7 @@ class EnrolmentDesk:
             new = unit.enforcers.enrol(secret, name=applicant.name, kind=applicant.kind, signer=signer)
             return _log_joined(unit, new, {})
 
-        return self._control.write(enrol_in_store)
+        return self._control.write(enrol_in_store, domain=self._find_domain(secret))
 
     def _admit_instance(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
         """Enrol a machine of a group under its cloud's name for it."""
@@ -381,11 +381,17 @@ class EnrolmentDesk:
     def _issue_certificate(self, subject: Subject, asked: KeyRequest, lasts: dt.timedelta) -> Issued:
         return self.authority.issue(subject, asked.key, self._clock(), lasts)
 
+    def _find_domain(self, secret: str) -> str:
+        """Return the domain of a one-time token; that of nobody for one that is not known, and will be refused."""
+        return self._control.read(lambda unit: unit.enforcers.find_domain(secret)) or NO_DOMAIN
+
     def _tell_refusal(self, applicant: Applicant, reason: str) -> None:
         log.warning("enrolment.refused", address=applicant.address, name=applicant.name, reason=reason)
         said = {"address": applicant.address, "name": applicant.name, "reason": reason}
         try:
-            self._control.write(lambda unit: unit.events.append("enrolment.refused", applicant.name, said))
+            self._control.write(
+                lambda unit: unit.events.append("enrolment.refused", applicant.name, said), domain=NO_DOMAIN
+            )
         except TryAgain as error:  # what is refused stays refused
             log.warning("enrolment.not_told", error=str(error))
 

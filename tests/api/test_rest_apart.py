@@ -63,7 +63,7 @@ def test_a_long_write_keeps_only_changes_of_its_own_domain_waiting(service: Serv
         ):
             beside.points.report_load(LONG, agents[LONG].enforcer, Load(1, 2, 3, 4))
             assert elsewhere.points.begin_epoch(WEST, agents[WEST].enforcer) > 0
-            admin.enrolment.invite(WEST)
+            admin.enrolment.enrol(admin.enrolment.invite(WEST), name="late", kind="openflow")
             admin.pops.add(WEST, WEST, ("outside",), functions=8, heavy_interval_s=0)
             admin.pops.rebuild_lines(WEST)
             admin.pops.remove(WEST)

@@ -24,7 +24,7 @@ from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.timekeeper import NO_DOMAIN
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
@@ -164,10 +164,21 @@ def test_a_write_of_everything_gives_up_beside_a_long_write_of_its_own_service(r
         first.control.write(adding("west", 80), domain="west")
 
 
+def test_what_another_person_must_approve_is_rehearsed_in_its_own_domain(replicas: list[Replica]) -> None:
+    first = replicas[0]
+    with long_write(first, "east"):
+        generation = first.control.rehearse(adding("west", 80), payer="of-west")
+        assert first.control.rehearse(adding("north", 80), domain="north") > 0
+    with first.store.read() as unit:
+        assert unit.domains.get("west").generation < generation
+
+
 def test_what_moves_no_domain_is_done_beside_a_long_write(replicas: list[Replica]) -> None:
     first = replicas[0]
     with long_write(first, "east"):
         first.control.write(lambda unit: unit.fleets.keep("somebody", 30.0), domain=NO_DOMAIN)
+        with pytest.raises(NotFound):
+            first.control.carry_out(lambda unit: unit.tenants.rename("nobody", "x"), tenant="nobody")
     with pytest.raises(Elsewhere), first.store.turn(part=domain_part(NO_DOMAIN)) as turn:
         adding("west", 80)(turn.unit)
 

@@ -166,6 +166,11 @@ class Enforcers(Reports):
         ).one_or_none()
         return None if row is None else _read_group(row)
 
+    def find_domain(self, secret: str) -> str | None:
+        """Return the domain that a one-time token is or was for; None for one that is not known."""
+        mine = select(invitations.c.domain).where(invitations.c.digest == digest_of(secret))
+        return self._tx.read(mine).scalar_one_or_none()
+
     def enrol(self, secret: str, *, name: str, kind: str, signer: Signer | None = None) -> Enrolled:
         """Use up a one-time token.
 
