@@ -268,7 +268,7 @@ def _is_enforced(store: Store, domain: str, generation: int) -> bool:
 def _log_unmade(store: Store, server: Unmade) -> None:
     """A firewall server's program cannot be made, or can again."""
     detail = {"firewall": server.server, **({} if server.because is None else {"because": server.because})}
-    with store.write() as unit:
+    with store.write(part=f"servers of {server.domain}") as unit:
         unit.events.append("firewall.made" if server.because is None else "firewall.unmade", server.domain, detail)
 
 

@@ -174,7 +174,7 @@ class Auditor:
         log.error("audit.unanchored", sink=str(self.sinks[place]), anchors=len(self._unsent[place]), error=str(error))
         if place in self._failing:
             return
-        with self.store.write() as unit:
+        with self.store.write(part="audit") as unit:
             self._failing[place] = unit.now
             unit.events.append("audit.unanchored", "audit", {"sink": str(self.sinks[place]), "error": str(error)})
 

@@ -128,13 +128,13 @@ class Onboarder:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
         self._tell_step(asked, f"logging in to {asked.machine.address}")
-        secrets = self.units.write(lambda unit: self._invite_anew(unit, asked))
+        secrets = self.units.write(lambda unit: self._invite_anew(unit, asked), domain=domain)
         with _at_the_machine():
             self._installers.of(asked).prepare(asked, secrets, lambda text: self._mention(asked, text))
-        generation = self.units.write(lambda unit: self._join_anew(unit, asked))
+        generation = self.units.write(lambda unit: self._join_anew(unit, asked), domain=domain)
         self._tell_step(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
-        self.units.write(lambda unit: _finish_onboarding(unit, asked))
+        self.units.write(lambda unit: _finish_onboarding(unit, asked), domain=domain)
         log.info("onboarded", domain=domain, host=host)
 
     def _remove_host(self, taken: OnboardingRecord) -> None:
@@ -142,7 +142,7 @@ class Onboarder:
         self._tell_step(asked, f"closing the switch of {asked.machine.address}")
         with _at_the_machine():
             self._installers.of(asked).release(asked, lambda text: self._mention(asked, text))
-        self.units.write(lambda unit: _leave_domain(unit, asked))
+        self.units.write(lambda unit: _leave_domain(unit, asked), domain=asked.switch.domain)
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
 
     def _invite_anew(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
@@ -181,7 +181,7 @@ class Onboarder:
             unit.onboardings.step(domain, host, text, LEASE_S)
             unit.events.append("onboarding.step", domain, {"name": host, "step": text})
 
-        self.units.write(write_step)
+        self.units.write(write_step, domain=domain)
 
     def _mention(self, asked: Onboarding, text: str) -> None:
         """Log in the middle of a step; a failure to log does not stop it."""
@@ -199,7 +199,7 @@ class Onboarder:
             unit.events.append("onboarding.failed", domain, {"name": host, "error": text})
 
         log.warning("onboarding failed", domain=domain, host=host, error=text)
-        self.units.write(write_failure)
+        self.units.write(write_failure, domain=domain)
 
 
 @contextmanager
@@ -283,6 +283,8 @@ class _Lease:
         switch = self._asked.switch
         while not self._over.wait(_RENEW_S):
             try:
-                self._units.write(lambda unit: unit.onboardings.hold(switch.domain, switch.host, LEASE_S))
+                self._units.write(
+                    lambda unit: unit.onboardings.hold(switch.domain, switch.host, LEASE_S), domain=switch.domain
+                )
             except TryAgain as error:
                 log.warning("onboarding's claim was not renewed", error=str(error))

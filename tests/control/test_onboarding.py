@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -65,12 +66,15 @@ class Units:
         self._store = store
         self.left = writes
         self._away = away
+        self.held: list[str | None] = []
+        """The domains that writes held; None: all of them."""
 
     def read(self, work: Callable[[Unit], object]) -> object:
         with self._store.read() as unit:
             return work(unit)
 
     def write(self, work: Callable[[Unit], object], *, domain: str | None = None) -> object:
+        self.held.append(domain)
         if self.left is not None:
             if self.left == 0 and self._away is None:
                 raise Killed
@@ -143,8 +147,12 @@ def eventually_read_back(store: Store, name: str = HOST) -> Callable[[], None]:
 def test_a_machine_becomes_a_host_with_its_essential_services(store: Store) -> None:
     machine = Fake(joins=eventually_read_back(store))
     ask(store)
-    assert onboarder(store, machine).turn()
+    begun = onboarder(store, machine)
+    assert begun.turn()
     assert seen(store).state is OnboardingState.DONE
+    claim, *steps = cast("Units", begun.units).held
+    assert claim is None
+    assert set(steps) == {DOMAIN}, "only the claim holds other domains"
     assert machine.prepared == [{"token": "for pop1"}]
     assert not machine.held, "what it was given is good no more"
     with store.read() as unit:
