@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, func, insert, select
 
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
@@ -74,12 +74,15 @@ class Sites:
     def endpoints(self, domain: str, *, tenant: str | None = None) -> tuple[EndpointRecord, ...]:
         """The endpoints by name, of one tenant or of all. Raises NotFound."""
         self._tx.domain(domain)
-        statement, addresses = _select_endpoints(domain), _select_addresses(domain)
-        if tenant is not None:
-            of_tenant = (endpoints.c.domain == domain) & (endpoints.c.tenant == self._tx.tenant(tenant).number)
-            statement = statement.where(of_tenant)
-            addresses = addresses.where(endpoint_prefixes.c.endpoint.in_(select(endpoints.c.name).where(of_tenant)))
-        return self._read_endpoints(self._tx.read(statement).all(), addresses)
+        if tenant is None:
+            return self._read_endpoints(self._tx.read(_select_endpoints(domain)).all(), _select_addresses(domain))
+        owner = self._tx.tenant(tenant)
+        if owner.domain != domain:
+            return ()
+        mine = endpoints.c.tenant == owner.number  # nothing else, or a database may look through the domain's
+        names = select(endpoints.c.name).where(mine)
+        addresses = _select_addresses(domain).where(endpoint_prefixes.c.endpoint.in_(names))
+        return self._read_endpoints(self._tx.read(_select_endpoints_where(mine)).all(), addresses)
 
     def page_endpoints(self, domain: str, *, limit: int, marker: str | None = None) -> tuple[EndpointRecord, ...]:
         """Endpoints in the order of their names, those after `marker`, at most `limit`. Raises NotFound."""
@@ -209,10 +212,14 @@ def _select_reported(domain: str, host: str) -> Select[Any]:
 
 
 def _select_endpoints(domain: str) -> Select[Any]:
+    return _select_endpoints_where(endpoints.c.domain == domain)
+
+
+def _select_endpoints_where(condition: ColumnElement[bool]) -> Select[Any]:
     return (
         select(endpoints, tenants.c.id.label("tenant_id"))
         .join(tenants, tenants.c.number == endpoints.c.tenant)
-        .where(endpoints.c.domain == domain)
+        .where(condition)
         .order_by(endpoints.c.name)
     )
 
