@@ -69,6 +69,15 @@ WORK: dict[str, Work] = {
     "a host's endpoints": lambda unit: unit.domains.endpoints_in_force("pop", "h5"),
     "a tenant's endpoints": lambda unit: unit.domains.endpoints("pop", tenant="t5"),
     "a page of endpoints": lambda unit: unit.domains.page_endpoints("pop", limit=5, marker="e2"),
+    "a page of tenants": lambda unit: unit.tenants.list(limit=5, marker="t2"),
+    "an endpoint that is written": lambda unit: unit.domains.put_endpoint(
+        "pop", endpoint("e8", "10.0.8.9/32", port="p8", tenant="t8")
+    ),
+    "a host that comes": lambda unit: unit.domains.add_host("pop", HostRecord("new", 1 << 20, "up")),
+    "a firewall that comes": lambda unit: unit.firewalls.add("pop", FirewallRecord("fnew", Plane.NFTABLES)),
+    "a tenant that comes": lambda unit: unit.tenants.create(
+        "new", name="", domain="pop", prefixes=[Prefix.parse("172.16.0.0/24")]
+    ),
 }
 
 
