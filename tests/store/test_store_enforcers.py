@@ -14,7 +14,7 @@ from store.scenes import populate
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.store import Store
-from orchestrator.store.points.pointrecords import Enrolled, PointReport
+from orchestrator.store.points.pointrecords import Enrolled, HeldRecord, PointReport
 from orchestrator.store.records import Bearing, HostRecord, NewToken, Principal, Role, TokenRecord
 from orchestrator.store.tokens import is_due
 from orchestrator.store.transaction import StoreSettings
@@ -160,6 +160,39 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         assert [lag.host for lag in unit.enforcers.enforced_state("pop", 7).laggards] == ["host3"]
         with pytest.raises(NotFound):
             unit.enforcers.report(999, [])
+
+
+def test_what_switches_may_hold_is_told_once_for_all_that_hold_alike(store: Store, wall: FakeWall) -> None:
+    """Every change asks for it where several services share a store, and a domain may have a thousand hosts."""
+    populate(store)
+    with store.write() as unit:
+        for number in range(1, 8):
+            unit.domains.add_host("pop", HostRecord(f"host{number}", number, "eth0"))
+        came = unit.domains.get("pop").generation
+    enforcer = enrol(store, invite(store, wall)).enforcer.id
+
+    def held() -> set[HeldRecord]:
+        with store.read() as unit:
+            found = unit.enforcers.switches("pop")
+            assert len(set(found)) == len(found)
+            return set(found)
+
+    def report(digest: bytes, state: PointState, *numbers: int) -> dt.datetime:
+        with store.write() as unit:
+            unit.enforcers.report(enforcer, [PointReport(f"host{each}", came, digest, state) for each in numbers])
+            return unit.now
+
+    nothing = HeldRecord(came, None, None, is_strange=False)
+    assert held() == {nothing}
+    report(b"1" * 16, PointState.ENFORCED, 1, 2, 3)
+    wall.move(seconds=1)
+    last = report(b"1" * 16, PointState.ENFORCED, 2)
+    refused = report(b"", PointState.REFUSED, 4)
+    same = HeldRecord(came, b"1" * 16, last, is_strange=False)
+    assert held() == {nothing, same, HeldRecord(came, None, refused, is_strange=False)}
+    with store.write() as unit:
+        assert unit.domains.raise_generation("pop", came + 7)
+    assert {each.is_strange for each in held()} == {True}
 
 
 def test_a_host_that_is_vouched_for_holds_what_it_was_read_back_with(store: Store, wall: FakeWall) -> None:

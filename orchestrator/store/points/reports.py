@@ -64,12 +64,19 @@ _COUNTED = Prepared(_of_counted_hosts(select(_AT.label("reached"), func.count().
 _HOSTS_WITH_POINTS = _of_counted_hosts(select(hosts.c.name, *points.c)).order_by(hosts.c.name)
 _POINTS = Prepared(_HOSTS_WITH_POINTS.where(points.c.host.is_not(None)))
 _LAGGARDS = Prepared(_HOSTS_WITH_POINTS.where(or_(_AT.is_(None), points.c.generation < bindparam("wanted"))))
+_HELD_SINCE = case((points.c.generation > hosts.c.since, points.c.generation), else_=hosts.c.since)
 _SWITCHES = Prepared(
-    select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported, domains.c.behind)
+    select(
+        _HELD_SINCE.label("generation"),
+        points.c.digest,
+        func.max(points.c.reported).label("reported"),
+        domains.c.behind,
+    )
+    .select_from(hosts)
     .join(domains, domains.c.id == hosts.c.domain)
     .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
     .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
-    .order_by(hosts.c.name)
+    .group_by(_HELD_SINCE, points.c.digest, domains.c.behind)
 )
 _ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
 _SEEN = Prepared(
@@ -236,7 +243,10 @@ class Reports:
         )
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
-        """Return what each host's switch of the domain may hold: not firewalls and edge switches."""
+        """Return what hosts' switches of the domain may hold, once for all that hold alike.
+
+        Firewalls and edge switches are left out.
+        """
         return tuple(_read_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
@@ -348,10 +358,9 @@ FEW_HOSTS = 8
 
 
 def _read_held(row: Row[Any]) -> HeldRecord:
-    """Return what a switch may hold, from a row of `_SWITCHES`."""
-    generation = max(row.since, row.generation or 0)
+    """Return what switches may hold, from a row of `_SWITCHES`."""
     reported = row.reported and from_micros(row.reported)
-    return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
+    return HeldRecord(row.generation, row.digest or None, reported, is_strange=row.generation < row.behind)
 
 
 def _read_move(before: Row[Any], report: PointReport) -> Move:
