@@ -19,10 +19,11 @@ import datetime as dt
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from orchestrator import stages
 from orchestrator.control.metrics import Metrics
@@ -179,6 +180,30 @@ class _Reported:
     hosts: int
 
 
+@dataclass(slots=True)
+class _Sight:
+    """What somebody who waits has seen of a domain last.
+
+    That is the newest report here, in whose transaction all hosts were counted, or the database itself. Where others
+    take reports too (`recheck_s`), either is old after that time; else what was counted here never is.
+    """
+
+    recheck_s: float | None
+    order: int = -1
+    at_s: float = 0.0
+
+    def is_old(self, known: _Reported | None) -> bool:
+        """Return whether to ask the database, and take note of it; `known` is the domain after the newest report."""
+        now = time.monotonic()
+        is_news = known is not None and known.order != self.order
+        is_old = known is None or (self.recheck_s is not None and not is_news and now - self.at_s >= self.recheck_s)
+        if known is not None:
+            self.order = known.order
+        if is_news or is_old:
+            self.at_s = now
+        return is_old
+
+
 class Enforcement:
     """Takes reports and answers waits.
 
@@ -209,7 +234,8 @@ class Enforcement:
         self._store = store
         self._metrics = metrics
         self._recheck_s = recheck_s
-        self._reported = Signal()
+        self._signals: WeakValueDictionary[str, Signal] = WeakValueDictionary()
+        """Of each domain that somebody waits for: a report wakes nobody who waits for another domain."""
         self._lock = threading.Lock()
         self._latest: dict[str, _Reported] = {}
         self._order = itertools.count()
@@ -316,7 +342,7 @@ class Enforcement:
         def publish_reports() -> None:
             for domain, reported in kept.items():
                 self._keep_latest(domain, reported)
-            self._reported.fire()
+            self._wake(kept)
 
         with self._store.write(part=part, shown=publish_reports) as unit:
             try:
@@ -364,24 +390,27 @@ class Enforcement:
         last host's stages are added to the clock of the work under way (`orchestrator.stages`).
         """
         state: EnforcedState | None = None
-        last: Standing | None = None
-        has_looked = is_fresh
+        standing: Standing | None = None
+        sight, has_looked = _Sight(self._recheck_s), is_fresh
 
         async def look_for_generation() -> bool | None:
-            nonlocal state, last, has_looked
-            known = self._latest.get(domain) if has_looked else None
-            state, last = None, None if known is None else known.standing
+            nonlocal state, standing, has_looked
+            if not has_looked:  # there may be no such generation
+                has_looked = True
+                state = await asyncio.to_thread(self.enforced_state, domain, generation)
+                return state.done or self._closed or None
+            known = self._latest.get(domain)
+            state, standing = None, None if known is None else known.standing
             if known is not None and known.standing.is_done(generation):
                 stages.add_parts("enforce", known.took)
                 return True
-            if known is None or self._recheck_s is not None:
-                state = await asyncio.to_thread(self.enforced_state, domain, generation)
-            has_looked = True
-            return (state is not None and state.done) or self._closed or None
+            if sight.is_old(known):
+                standing = await asyncio.to_thread(self._read_standing, domain)
+            return (standing is not None and standing.is_done(generation)) or self._closed or None
 
-        await self._reported.until(look_for_generation, wait_s, recheck_s=self._recheck_s)
-        if state is None and last is not None and last.is_done(generation):
-            return EnforcedState(generation, last.hosts, ())
+        await self._signal_of(domain).until(look_for_generation, wait_s, recheck_s=self._recheck_s)
+        if state is None and standing is not None and standing.is_done(generation):
+            return EnforcedState(generation, standing.hosts, ())
         if state is None:  # only the number of hosts that are behind was looked at, not which
             state = await asyncio.to_thread(self.enforced_state, domain, generation)
         return state
@@ -393,14 +422,30 @@ class Enforcement:
         with self._lock:
             self._hosts_changed_at = next(self._order)
             self._latest.clear()
-        self._reported.fire()
+        self._wake(None)
 
     def close(self) -> None:
         """Answer all who wait with the state as it is: the service stops."""
         self._closed = True
         self._beside.shutdown(wait=False)
         self._unsubscribe()
-        self._reported.fire()
+        self._wake(None)
+
+    def _wake(self, domains: Iterable[str] | None) -> None:
+        """Wake who waits for some domains, or for any (None)."""
+        with self._lock:
+            known = dict(self._signals)
+        for domain in known if domains is None else domains:
+            if domain in known:
+                known[domain].fire()
+
+    def _signal_of(self, domain: str) -> Signal:
+        with self._lock:
+            return self._signals.setdefault(domain, Signal())
+
+    def _read_standing(self, domain: str) -> Standing:
+        with self._store.read() as unit:
+            return unit.enforcers.standing(domain)
 
     def _keep_latest(self, domain: str, reported: _Reported) -> None:
         with self._lock:

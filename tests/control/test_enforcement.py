@@ -196,6 +196,45 @@ def test_where_others_take_reports_too_only_the_database_is_believed() -> None:
         assert asyncio.run(waits(running, Enforcement(running.store, Metrics())))
 
 
+def test_reports_wake_who_waits_for_their_domain_and_ask_the_database_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where others take reports, too: a report's own transaction has just counted theirs."""
+    asked = Counter[str]()
+    for name in ("enforced_state", "_read_standing"):
+        plain = getattr(Enforcement, name)
+
+        def counted(self: Enforcement, domain: str, *rest: int, plain: Callable[..., object] = plain) -> object:
+            asked[domain] += 1
+            return plain(self, domain, *rest)
+
+        monkeypatch.setattr(Enforcement, name, counted)
+
+    async def waits(running: Site) -> None:
+        with running.store.write() as unit:
+            unit.domains.create("west")
+            unit.domains.add_host("west", HostRecord("w1", 77, "up"))
+            newest = unit.domains.get("west").generation
+        here, elsewhere = (
+            [asyncio.create_task(running.enforcement.wait(*each, PATIENCE_S)) for _ in range(5)]
+            for each in (("pop", 9), ("west", newest))
+        )
+        while asked != {"pop": 5, "west": 5}:
+            await asyncio.sleep(0.005)
+        for turn in range(20):
+            await asyncio.to_thread(running.report, "h1", 7 + turn % 2)
+        for host in HOSTS:
+            await asyncio.to_thread(running.report, host, 9)
+        assert all([(await each).done for each in here])
+        assert not any(each.done() for each in elsewhere)
+        for each in elsewhere:
+            each.cancel()
+
+    with site(recheck_s=PATIENCE_S) as running:
+        asyncio.run(waits(running))
+    assert asked == {"pop": 5, "west": 5}
+
+
 @pytest.mark.parametrize("is_fresh", [False, True])
 def test_who_waits_for_what_was_just_committed_need_not_ask_the_database(
     is_fresh: bool, monkeypatch: pytest.MonkeyPatch
