@@ -75,11 +75,14 @@ def adding(domain: str, port: int) -> Callable[[Unit], int]:
 
 
 @contextmanager
-def long_write(replica: Replica, domain: str, port: int = 7) -> Iterator[threading.Event]:
+def long_write(
+    replica: Replica, domain: str, port: int = 7, first: Callable[[Unit], object] = lambda _: None
+) -> Iterator[threading.Event]:
     """A write of a domain that has done its work and does not come to its end until it is let, or the block is over."""
     works, go_on = threading.Event(), threading.Event()
 
     def work(unit: Unit) -> int:
+        first(unit)
         generation = adding(domain, port)(unit)
         works.set()
         assert go_on.wait(PATIENCE_S)
@@ -181,6 +184,26 @@ def test_what_moves_no_domain_is_done_beside_a_long_write(replicas: list[Replica
             first.control.carry_out(lambda unit: unit.tenants.rename("nobody", "x"), tenant="nobody")
     with pytest.raises(Elsewhere), first.store.turn(part=domain_part(NO_DOMAIN)) as turn:
         adding("west", 80)(turn.unit)
+
+
+def test_nobody_takes_the_lease_on_fleets_in_the_middle_of_its_keepers_write(replicas: list[Replica]) -> None:
+    """However long it takes: another one would order the same VNFs."""
+    first, second, _ = replicas
+    lease_s, kept = 3.0, list[bool]()
+
+    def takes(who: str) -> bool:
+        return second.control.write(lambda unit: unit.fleets.keep(who, lease_s), domain=NO_DOMAIN)
+
+    assert takes("one")
+    with long_write(first, "west", first=lambda unit: kept.append(unit.fleets.is_keeper("one"))):
+        assert kept == [True]
+        assert not takes("two")
+        over = second.store.now() + dt.timedelta(seconds=lease_s)
+        until(lambda: second.store.now() > over)
+        with pytest.raises(Busy):
+            takes("two")
+        second.control.write(adding("north", 80), domain="north")
+    assert takes("two")
 
 
 def test_a_write_that_names_another_domain_than_it_moves_is_carried_out_over_all(replicas: list[Replica]) -> None:

@@ -55,7 +55,7 @@ class CloudHand:
         fleet = members[0].domain
         if self._is_paused(fleet):
             return None
-        orders = units.write(lambda unit: [self._order(unit, member) for member in members])
+        orders = units.write(lambda unit: [self._order(unit, member) for member in members], domain=fleet)
         return self._ask_cloud(fleet, "create", lambda: self.cloud.create(orders))
 
     def delete(self, fleet: str, names: Sequence[str]) -> str | None:
@@ -130,7 +130,7 @@ class Sweep:
     def _remove_orphans(self, units: Units, fleet: str, keys: Sequence[Key]) -> None:
         new = [name for key in keys if key not in self._told for name in key[1:]]
         if new:
-            units.write(lambda unit: _tell_orphans(unit, fleet, new))
+            units.write(lambda unit: _tell_orphans(unit, fleet, new), domain=fleet)
             log.warning("vnf.orphan", fleet=fleet, names=new)
         self._told.update(keys)
         self._hand.delete(fleet, [name for _, name in keys])

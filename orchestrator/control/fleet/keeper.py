@@ -18,6 +18,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -147,8 +148,8 @@ class FleetKeeper:
         self._held_until = now_s + self._lease_s / 3
         return True
 
-    def _write(self, work: Callable[[Unit], None]) -> None:
-        """Write, if this process still may.
+    def _write(self, work: Callable[[Unit], None], domain: str) -> None:
+        """Write to a fleet's domain, if this process still may.
 
         Raises Busy where its lease is over: the next look takes a new one.
         """
@@ -159,7 +160,7 @@ class FleetKeeper:
                 raise Busy("the lease on the fleets is over")
             work(unit)
 
-        self._units.write(write_guarded)
+        self._units.write(write_guarded, domain=domain)
 
     def _look_at_cloud(self) -> None:
         """Read the cloud where it is time to; None: not now."""
@@ -186,7 +187,7 @@ class FleetKeeper:
             view = View(self._sky or Sky(None), self._listens_since, refused)
             news = self._units.read(lambda unit: news_of(unit, known, view))
             if news:
-                self._write(lambda unit: note_changes(unit, news))
+                self._write(lambda unit: note_changes(unit, news), known.domain)
             self._give_traffic(known, news)
         except TryAgain as error:  # the others have their turn all the same
             log.info("fleet.tries_again", fleet=known.domain, error=str(error))
@@ -208,7 +209,7 @@ class FleetKeeper:
             return False
         new = self._units.read(lambda unit: unit.fleets.unknown(record.domain, sorted(strange)))
         if new:
-            self._write(lambda unit: _adopt_members(unit, record, new))
+            self._write(lambda unit: _adopt_members(unit, record, new), record.domain)
             log.info("fleet.adopted", fleet=record.domain, vnfs=new)
         return bool(new)
 
@@ -229,7 +230,7 @@ class FleetKeeper:
         refused = self._hand.create(self._units, wanted)
         if refused is None:
             return {}
-        self._write(lambda unit: _tell_refused(unit, domain, refused))
+        self._write(lambda unit: _tell_refused(unit, domain, refused), domain)
         return dict.fromkeys((member.name for member in wanted), refused)
 
     def _give_traffic(self, known: Known, news: News) -> None:
@@ -256,8 +257,9 @@ class FleetKeeper:
         )
         made = [(ground, sizing.decide_size(ground)) for ground in grounds]
         changes = [each for each in made if each[1].size != each[0].fleet.size]
-        if len(changes) < len(made):
-            self._write(lambda unit: _keep_decisions(unit, [each for each in made if each not in changes]))
+        for ground, decision in made:
+            if decision.size == ground.fleet.size:
+                self._write(partial(_keep_decision, ground, decision), ground.look.record.domain)
         for ground, decision in changes:  # apart, for each may be refused by what the domain's lists say
             self._resize_by_decision(ground, decision)
         return bool(changes)
@@ -265,13 +267,13 @@ class FleetKeeper:
     def _resize_by_decision(self, ground: sizing.Ground, decision: Decision) -> None:
         domain = ground.look.record.domain
         try:
-            self._write(lambda unit: _resize_fleet(unit, ground, decision))
+            self._write(lambda unit: _resize_fleet(unit, ground, decision), domain)
         except TryAgain:
             raise
         except AclflowError as error:
             log.warning("fleet.not_resized", fleet=domain, error=str(error))
             said = Decision(ground.fleet.size, f"cannot be {decision.size}: {error}")
-            self._write(lambda unit: _keep_decision(unit, ground, said))
+            self._write(partial(_keep_decision, ground, said), domain)
             return
         log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
 
@@ -290,12 +292,7 @@ def _tell_refused(unit: Unit, domain: str, because: str) -> None:
     unit.events.append("fleet.refused", domain, {"because": because})
 
 
-def _keep_decisions(unit: Unit, made: Sequence[tuple[sizing.Ground, Decision]]) -> None:
-    for ground, decision in made:
-        _keep_decision(unit, ground, decision)
-
-
-def _keep_decision(unit: Unit, ground: sizing.Ground, decision: Decision) -> None:
+def _keep_decision(ground: sizing.Ground, decision: Decision, unit: Unit) -> None:
     """Note a decision that changes nothing, and what it was made on."""
     record = ground.look.record
     unit.fleets.sample(record.domain, ground.samples[-1], sizing.KEEP_SAMPLES_S)
@@ -309,7 +306,7 @@ def _keep_decision(unit: Unit, ground: sizing.Ground, decision: Decision) -> Non
 def _resize_fleet(unit: Unit, ground: sizing.Ground, decision: Decision) -> None:
     """Carry a decision out: rows for new VNFs, the end of service for others."""
     domain, settings = ground.look.record.domain, ground.look.record.settings
-    _keep_decision(unit, ground, decision)
+    _keep_decision(ground, decision, unit)
     more = decision.size - ground.fleet.size
     if more > 0:
         unit.fleets.ask(domain, more, settings.plane, decision.because)
