@@ -30,7 +30,7 @@ from orchestrator import stages
 from orchestrator.compile.estimate import Estimate
 from orchestrator.control.ceilings import Admission, Ceilings, takes_long
 from orchestrator.control.compiler import Compiler
-from orchestrator.control.controlloop import CatchingUp
+from orchestrator.control.controlloop import WRITER_S, CatchingUp
 from orchestrator.control.duties import Duties
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step
@@ -125,7 +125,7 @@ class Control:
         sealed = self._duties.sealed
         self.maker = Maker(store, compiler, publisher, self.tiers, self._staging, self.idle_hosts, admission, sealed)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
-        self.loop = CatchingUp(self, self.maker, self._staging, chores, duties=self._duties)
+        self.loop = CatchingUp(LoopUnits(self), self.maker, self._staging, chores, duties=self._duties)
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
         self._homes = Homes()
@@ -501,6 +501,25 @@ class Control:
             self.loop.look_at_all()
         for domain in committed.domains:
             self.loop.look_at_changed(domain, committed.steps.get(domain))
+
+
+class LoopUnits:
+    """Units of work of the control loop: it does not wait for a domain's writer that is at work here for long."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Do `work` in a snapshot of the store."""
+        return self._control.read(work)
+
+    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
+        """Do `work` in a transaction. Raises Busy, and what `Control.write` raises."""
+        if domain is not None:
+            with self._control.maker.deciding.of(domain, WRITER_S) as is_free:
+                if not is_free:
+                    raise Busy(f"a writer of '{domain}' is at work: later")
+        return self._control.write(work, domain=domain)
 
 
 def _lap(jobs: Jobs, stage: str) -> None:

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
-_WRITER_S = 0.05
+WRITER_S = 0.05
 """How long a domain's writer at work here is waited for: what it does may take seconds, and others have their turn."""
 _AT_REST_S = 5.0
 """How long a domain that nobody follows here waits for further changes before its programs are made."""
@@ -275,7 +275,7 @@ class CatchingUp:
 
         It is compiled and proven when the domain is at rest, or soon.
         """
-        if not self._maker.take_steps(domain, steps, wait_s=_WRITER_S):
+        if not self._maker.take_steps(domain, steps, wait_s=WRITER_S):
             return False
         with self._wake:
             self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
@@ -286,7 +286,7 @@ class CatchingUp:
         with self._wake:
             self._again_at.pop(domain, None)
         try:
-            is_done = self._maker.catch_up(domain, wait_s=_WRITER_S)
+            is_done = self._maker.catch_up(domain, wait_s=WRITER_S)
         except TryAgain:
             self.look_at(domain)
             raise

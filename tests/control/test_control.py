@@ -18,7 +18,7 @@ from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.control import compiler as compiler_module
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
-from orchestrator.control.control import Control
+from orchestrator.control.control import Control, LoopUnits
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker
@@ -122,6 +122,16 @@ def stored_generation(plant: Plant) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- writing
+
+
+def test_the_control_loop_waits_for_no_writer_that_takes_long(plant: Plant) -> None:
+    units, done = LoopUnits(plant.control), list[str]()
+    with plant.control.maker.deciding.of("pop"):
+        with pytest.raises(Busy):
+            units.write(lambda _: done.append("pop"), domain="pop")
+        assert not done
+    units.write(lambda _: done.append("pop"), domain="pop")
+    assert done == ["pop"]
 
 
 def test_a_start_publishes_what_is_stored(plant: Plant) -> None:
