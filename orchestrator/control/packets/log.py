@@ -103,8 +103,9 @@ class _Names:
         by_cookie |= _name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None)
         for tenant in come:
             names = dict(_name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
-            of_tenant |= {tenant.id: names} if names else {}
             by_cookie |= names
+            if names:
+                of_tenant[tenant.id] = names
         return _Names(policy, by_cookie, of_tenant)
 
 
