@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, func, insert, literal_column, select
 
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
@@ -26,6 +26,17 @@ from orchestrator.wire.points import PointState
 _FIRST_HOST = Prepared(
     select(func.min(hosts.c.name).label("name")).where(
         hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None)
+    )
+)
+
+_HAS_MAC = endpoints.c.mac > literal_column("0")
+"""Always so, and said for SQLite, which looks through all endpoints of a domain for one port otherwise."""
+_AT_PORT = Prepared(
+    select(endpoints.c.name).where(
+        endpoints.c.domain == bindparam("of_domain"),
+        endpoints.c.port == bindparam("at"),
+        _HAS_MAC,
+        endpoints.c.generation <= bindparam("upto"),
     )
 )
 
@@ -161,10 +172,8 @@ class Sites:
         if row.state != PointState.ENFORCED.value:
             return HostEndpoints(host=host, state=row.state, generation=None, endpoints=())
         there = (row.ports or "").splitlines()
-        mine = select(endpoints.c.name).where(
-            endpoints.c.domain == domain, endpoints.c.port.in_(there), endpoints.c.generation <= row.generation
-        )
-        names = sorted(self._tx.read(mine).scalars())
+        found = (self._tx.rows(_AT_PORT, of_domain=domain, at=port, upto=row.generation) for port in there)
+        names = sorted(each.name for rows in found for each in rows)
         return HostEndpoints(host=host, state=row.state, generation=row.generation, endpoints=tuple(names))
 
     def _owner(self, domain: str, endpoint: Endpoint) -> int:
@@ -185,7 +194,8 @@ class Sites:
         return int(owner.number)
 
     def _check_free(self, domain: str, endpoint: Endpoint) -> None:
-        same_port = _select_endpoints(domain).where(endpoints.c.port == endpoint.port)
+        at_port = (endpoints.c.domain == domain) & (endpoints.c.port == endpoint.port) & _HAS_MAC
+        same_port = _select_endpoints_where(at_port).order_by(None)
         beside = {row.mac: _read_endpoint(row, ()).endpoint for row in self._tx.read(same_port)}
         clash = find_clash(endpoint, beside)
         if clash is not None:
