@@ -255,5 +255,5 @@ def list_edges(
 
 
 def _find_domain(services: Services, pop: str) -> str:
-    """Return the domain of a PoP, whose writers alone a change of it waits for. Raises NotFound."""
+    """Return the domain of a PoP: its changes wait for no other's. Raises NotFound."""
     return services.control.read(lambda unit: unit.pops.get(pop).domain)

@@ -71,7 +71,7 @@ MOST_HOMES = 16_384
 
 
 class Homes:
-    """The domains that tenants were in when they wrote last, of those that wrote latest. Safe between threads."""
+    """The domains of the tenants that wrote latest, as they were then. Safe between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -210,7 +210,7 @@ class Control:
         tenant: str | None,
         puts: Estimate | None,
     ) -> Written[T]:
-        """Do something in the queue of a domain, or of the one that a tenant is in; without either, of all.
+        """Do something in the queue of a domain, or of a tenant's; without either, of all.
 
         `do` is given the queue, and whether it is known to take long.
         """
@@ -504,7 +504,7 @@ class Control:
 
 
 class LoopUnits:
-    """Units of work of the control loop: it does not wait for a domain's writer that is at work here for long."""
+    """Units of work of the control loop, which waits for no long write."""
 
     def __init__(self, control: Control) -> None:
         self._control = control

@@ -168,7 +168,7 @@ class CatchingUp:
             self._wake.notify()
 
     def look_at_reported(self, domain: str) -> None:
-        """A host of a domain was read back: where that is held at an intersection, it may go on."""
+        """A domain's host was read back, so the domain may leave its intersection."""
         if self._staging.is_staged(domain):
             self.look_at(domain)
 
@@ -282,7 +282,7 @@ class CatchingUp:
         return True
 
     def _catch_up(self, domain: str) -> bool:
-        """Publish a domain's present state; return whether a writer of it is not in the way."""
+        """Publish a domain's present state; return False while a writer is in the way."""
         with self._wake:
             self._again_at.pop(domain, None)
         try:

@@ -193,7 +193,10 @@ class _Sight:
     at_s: float = 0.0
 
     def is_old(self, known: _Reported | None) -> bool:
-        """Return whether to ask the database, and take note of it; `known` is the domain after the newest report."""
+        """Return whether to ask the database, and take note of it.
+
+        `known` is the domain after the newest report.
+        """
         now = time.monotonic()
         is_news = known is not None and known.order != self.order
         is_old = known is None or (self.recheck_s is not None and not is_news and now - self.at_s >= self.recheck_s)

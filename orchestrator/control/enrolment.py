@@ -382,7 +382,10 @@ class EnrolmentDesk:
         return self.authority.issue(subject, asked.key, self._clock(), lasts)
 
     def _find_domain(self, secret: str) -> str:
-        """Return the domain of a one-time token; that of nobody for one that is not known, and will be refused."""
+        """Return the domain of a one-time token.
+
+        `NO_DOMAIN` for one that is not known, and will be refused.
+        """
         return self._control.read(lambda unit: unit.enforcers.find_domain(secret)) or NO_DOMAIN
 
     def _tell_refusal(self, applicant: Applicant, reason: str) -> None:

@@ -53,7 +53,10 @@ class Units(Protocol):
         ...
 
     def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
-        """Do `work` in a transaction; `domain` is all that it moves (or `NO_DOMAIN`), None: it may move any."""
+        """Do `work` in a transaction.
+
+        `domain` is all that it moves, or `NO_DOMAIN`; None: it may move any.
+        """
         ...
 
 
@@ -178,9 +181,9 @@ class Timekeeper:
         return min((left_s if left_s > 0 else LOOK_AT_CLOCK_S for _, left_s in waiting), default=None)
 
     def _take_out_by_domain(self, units: Units, due: Sequence[_Overdue]) -> None:
-        """Remove expired rules, domain by domain: a long write keeps those of no other domain in force.
+        """Remove expired rules, domain by domain.
 
-        A domain that did not come to its turn is the last one at the next look. Raises what kept it from that.
+        So a long write keeps those of no other domain in force. A domain that did not come to its turn is the last one at the next look. Raises what kept it from that.
         """
         tenants: defaultdict[str, list[str]] = defaultdict(list)
         for each in due:

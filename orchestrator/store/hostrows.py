@@ -32,7 +32,10 @@ _KEEP_PORTS = Prepared(_make_ports_upsert)
 
 
 def switch_rows(tx: Transaction, domain: str, plane: str | None, name: str | None = None) -> tuple[HostRecord, ...]:
-    """The switches of a domain on a plane (None: the hosts'), by name; or the one with a name."""
+    """The switches of a domain on a plane (None: the hosts'), by name.
+
+    With a `name`, that one alone.
+    """
     mine = _match_hosts(domain, plane)
     mine = mine if name is None else mine & (hosts.c.name == name)
     rows = tx.read(select(hosts).where(mine).order_by(hosts.c.name))

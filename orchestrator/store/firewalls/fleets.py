@@ -185,7 +185,10 @@ class Fleets(FleetMembers):
         return True
 
     def is_keeper(self, holder: str) -> bool:
-        """Whether that process may still work on fleets; on PostgreSQL no other may until this transaction is over."""
+        """Whether that process may still work on fleets.
+
+        On PostgreSQL no other may until this transaction is over.
+        """
         mine = select(fleet_keeper).where(fleet_keeper.c.id == _KEEPER).with_for_update(read=True)
         row = self._tx.read(mine).one_or_none()
         return row is not None and row.holder == holder and row.until > self._tx.micros

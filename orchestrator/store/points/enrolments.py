@@ -167,7 +167,7 @@ class Enforcers(Reports):
         return None if row is None else _read_group(row)
 
     def find_domain(self, secret: str) -> str | None:
-        """Return the domain that a one-time token is or was for; None for one that is not known."""
+        """Return the domain of a one-time token, used up or not; None: unknown."""
         mine = select(invitations.c.domain).where(invitations.c.digest == digest_of(secret))
         return self._tx.read(mine).scalar_one_or_none()
 

@@ -80,7 +80,7 @@ class PointRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """The policies that some switches may hold, and when one of them was read back last.
+    """The policies that some switches may hold, and when one was read back last.
 
     They are the program with this digest, read back there, or a later one; any since the generation where nothing was
     read back yet (`digest` is None); others besides, of lists that the store has never had, where it was not read back

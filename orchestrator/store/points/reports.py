@@ -54,7 +54,7 @@ _AT = case((_READ_BACK, points.c.generation))
 
 
 def _of_counted_hosts(query: Select[Any]) -> Select[Any]:
-    """Select of a domain's hosts, with the latest report about each, those that somebody waits for."""
+    """Select of a domain's hosts that somebody waits for, with their latest reports."""
     reported = and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name)
     found = query.select_from(hosts).outerjoin(points, reported).outerjoin(fleet_members, _MEMBER)
     return found.where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
@@ -205,7 +205,7 @@ class Reports:
         return EnforcedState(generation, number, laggards)
 
     def standing(self, domain: str) -> Standing:
-        """Count the domain's hosts at each generation: so many rows as there are generations. Raises NotFound."""
+        """Count the domain's hosts at each generation. Raises NotFound."""
         rows = self._tx.rows(_COUNTED, of_domain=domain)
         if not rows:
             self._tx.domain(domain)
