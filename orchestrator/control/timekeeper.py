@@ -183,7 +183,8 @@ class Timekeeper:
     def _take_out_by_domain(self, units: Units, due: Sequence[_Overdue]) -> None:
         """Remove expired rules, domain by domain.
 
-        So a long write keeps those of no other domain in force. A domain that did not come to its turn is the last one at the next look. Raises what kept it from that.
+        So a long write keeps those of no other domain in force. A domain that did not come to its turn is the last one
+        at the next look. Raises what kept it from that.
         """
         tenants: defaultdict[str, list[str]] = defaultdict(list)
         for each in due:
