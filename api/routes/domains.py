@@ -26,7 +26,7 @@ from api.context import (
 from api.lean import Lean
 from api.limits import SmallBody
 from api.proposing import change_operator_rules
-from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, OperatorRulesDocument, Raise
+from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, OperatorRulesDocument
 from orchestrator.control.firewalls import tracks_connections
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.policy.formats.json_text import json_document
@@ -91,23 +91,6 @@ def change_domain(
         return reply(_read_domain(unit, record), generation=record.generation, tag=etag(record.version))
 
     return answer_write(services.control.carry_out(change, domain=domain))
-
-
-@router.post("/{domain}/raise", response_model=Domain)
-def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Raise, once: OnceDep) -> Response:
-    """Raise the generation above one that a host holds, after the database was restored.
-
-    This is needed where it was put back to an earlier state. Enforcement points take nothing older than what they hold.
-    First comes an intersection with whatever such hosts may hold. Nothing moves where the domain is above already.
-    """
-
-    def raise_generation(unit: Unit) -> Reply:
-        if unit.domains.raise_generation(domain, body.above) is not None:
-            log_event(unit, caller, "domain.changed", domain, {"raised_above": body.above})
-        record = unit.domains.get(domain)
-        return reply(_read_domain(unit, record), generation=record.generation, tag=etag(record.version))
-
-    return answer_write(services.control.carry_out(once.of(caller, raise_generation), domain=domain))
 
 
 @router.delete("/{domain}", response_model=Gone)

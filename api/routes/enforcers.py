@@ -49,6 +49,7 @@ from orchestrator.program.wire import (
     STREAM_MEDIA_TYPE,
     frame_body,
 )
+from orchestrator.store.backups.generations import RESTORE_IT
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page
@@ -279,7 +280,7 @@ def _stored_generation(services: Services, caller: Principal, look: _Look) -> in
     """The generation that the store is at. Changes nothing.
 
     Raises Conflict for an enforcer whose epoch is over, and for one that holds a later generation: its reports raise
-    the domain by a change at the most, an operator does by more. Raises Forbidden for one that does not follow this.
+    the domain by a change at the most. Raises Forbidden for one that does not follow this.
     """
     enforcer = caller.enforcer
 
@@ -292,9 +293,7 @@ def _stored_generation(services: Services, caller: Principal, look: _Look) -> in
     stored = services.control.read(read)
     if enforcer is not None and look.generation is not None and look.generation > stored:
         raise Conflict(
-            f"generation {look.generation} is held, and domain '{look.domain}' has only come to {stored}: if its "
-            "database was put back to an earlier state, an operator raises it "
-            f"(aclflow domain raise --above {look.generation})",
+            f"generation {look.generation} is held, and domain '{look.domain}' has only come to {stored}: {RESTORE_IT}",
             place="query.generation",
         )
     return stored

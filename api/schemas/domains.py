@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from api.schemas.acl import RuleDocument
-from api.schemas.common import BIGGEST, Incoming, Name, Outgoing, PrefixText, read_prefixes
+from api.schemas.common import Incoming, Name, Outgoing, PrefixText, read_prefixes
 from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, PATH_MTU_RATE, Endpoint, TenantId
 from orchestrator.store.records import HostRecord
 from orchestrator.wire.domains import PATH_MTU_LIMIT, RETURN_TRAFFIC, ReturnTrafficWord
@@ -41,15 +41,6 @@ class DomainChange(Incoming):
     def said(self) -> dict[str, str | int]:
         """Return the settings that it speaks of."""
         return self.model_dump(exclude_none=True)
-
-
-class Raise(Incoming):
-    """The generation that a host holds, above which a domain is raised.
-
-    The domain's database was put back to an earlier state.
-    """
-
-    above: int = Field(ge=0, le=BIGGEST)
 
 
 class Host(Incoming):

@@ -239,21 +239,6 @@ def remove_endpoint(domain: DomainName, endpoint: EndpointName, url: Url = None)
 
 
 @taking
-def raise_above(
-    domain: DomainName,
-    above: Annotated[int, typer.Option("--above", min=0, help="The generation that a host says it holds.")],
-    url: Url = None,
-) -> None:
-    """Raise a domain's generation above what its hosts hold.
-
-    This is needed after its database was put back to an earlier state by other means than `aclflow db restore`.
-    """
-    with service(url) as client:
-        generation = client.domains.raise_generation(domain, above)
-    say(f"{domain} is at generation {generation}")
-
-
-@taking
 def wait(
     domain: DomainName,
     generation: Annotated[

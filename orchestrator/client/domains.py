@@ -84,13 +84,6 @@ class DomainCalls(Calls):
         body = _returns_body(setting, path_mtu_rate)
         return document_of(Domain, self._service.write("PATCH", domain_path(domain), body=body, etag=etag))
 
-    def raise_generation(self, domain: str, above: int) -> int:
-        """Move a domain's generation above one that a host holds; where it is then.
-
-        Raises NotFound, BadInput.
-        """
-        return generation_of(self._service.write("POST", f"{domain_path(domain)}/raise", body={"above": above}))
-
     def delete(self, domain: str, *, etag: str = ANY_VERSION) -> None:
         """Delete a domain. Raises Conflict while it has tenants or hosts."""
         self._service.write("DELETE", domain_path(domain), etag=etag)

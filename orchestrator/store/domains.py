@@ -30,7 +30,6 @@ from orchestrator.policy.model import (
     check_name,
 )
 from orchestrator.store.acls import rows as aclrows
-from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.packetlog import limit_of
 from orchestrator.store.placements import with_placements
 from orchestrator.store.prefixrows import owned_prefixes
@@ -177,10 +176,6 @@ class Domains(Sites):
         """
         self._tx.domain(domain)
         return self._tx.bump(domain)
-
-    def raise_generation(self, domain: str, held: int) -> int | None:
-        """Move the generation above one that a host holds, see `generations.py`. Raises NotFound, BadInput."""
-        return raise_above(self._tx, domain, int(self._tx.domain(domain).generation), held)
 
     # ------------------------------------------------------------------------------------------------ the policy
 

@@ -58,7 +58,6 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/tenants/{tenant}/quota"): {"rules": 10, "flows": None},
     ("POST", "/v1/domains"): {"id": "new"},
     ("PATCH", "/v1/domains/{domain}"): {"return_traffic": "explicit"},
-    ("POST", "/v1/domains/{domain}/raise"): {"above": 0},
     ("POST", "/v1/domains/{domain}/hosts"): {"name": "h9", "datapath_id": "00000000000000ff", "uplink": "up0"},
     ("PUT", "/v1/domains/{domain}/endpoints/{endpoint}"): {
         "tenant": "red", "port": "tap1", "mac": "0a:00:00:00:00:01", "prefixes": ["10.2.0.1/32"]

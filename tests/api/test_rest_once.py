@@ -42,7 +42,6 @@ RULE = {"id": "r", "action": "permit"}
 MAKING = {
     "/v1/domains": {"id": "once2"},
     "/v1/domains/once/hosts": {"name": "h", "datapath_id": "00000000000000aa", "uplink": "up0"},
-    "/v1/domains/once/raise": {"above": 1},
     "/v1/domains/once/enrolment-tokens": {},
     "/v1/domains/once/firewalls": {"name": "fw", "plane": "nftables"},
     "/v1/domains/once/fleet/members/fw-0/drain": None,

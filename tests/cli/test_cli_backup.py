@@ -20,6 +20,7 @@ from orchestrator.policy.model import Action
 from orchestrator.program.program import Program
 from orchestrator.settings import Settings
 from orchestrator.statedir import alone
+from orchestrator.store.backups.restore import AHEAD
 from orchestrator.wire.enrolment import Enrolment
 
 LIST = b'{"rules": [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 443}]}'
@@ -61,8 +62,32 @@ def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> No
             assert [rule.action for rule in admin.acls.read("shop").acl.rules] == [Action.PERMIT]
         with Client(here.url, token) as admin:
             follow(here, admin, enrolled, later.generation)  # what was read back before the loss
-            admin.domains.raise_generation("pop1", 3 << 20)  # far more than was ever expected: an operator says so
-            follow(here, admin, enrolled, 3 << 20)
+
+
+def test_a_database_that_was_put_back_by_other_means_is_restored_from_itself(tmp_path: Path) -> None:
+    """A running service follows no host far ahead; each restore goes on above its backup, and so above such hosts."""
+    directory, file = tmp_path / "state", tmp_path / "backup"
+    with served(directory) as here, here.client() as admin:
+        admin.domains.create("pop1")
+        admin.domains.add_host("pop1", Host("host1", 1, "up0"))
+        enrolled = admin.enrolment.enrol(admin.enrolment.invite("pop1"), name="c1", kind="openflow")
+        before, token = admin.domains.read("pop1").generation, here.token
+        held = before + AHEAD + 5000
+        with here.client(enrolled.token) as enforcer:
+            points = [PointReport("host1", held, LOST, "enforced")]
+            enforcer.points.report("pop1", enrolled.enforcer, points=points)
+        [lag] = admin.domains.read_generation("pop1", before).laggards
+        assert (lag.state, "aclflow db restore" in (lag.error or "")) == ("drifted", True)
+        assert admin.domains.read("pop1").generation == before
+    for is_above in (False, True):
+        assert run(directory, "db", "backup", file).code == 0
+        assert run(directory, "db", "restore", file).code != 0, "there is something in the database"
+        put_back = run(directory, "db", "restore", file, "--yes")
+        assert put_back.code == 0, put_back.err
+        with served(directory) as here, Client(here.url, token) as admin:
+            assert (admin.domains.read("pop1").generation > held) is is_above
+            if is_above:
+                follow(here, admin, enrolled, held)
 
 
 def follow(here: Served, admin: Client, enrolled: Enrolment, held: int) -> None:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from law_examples import examples
 from patience import PATIENCE_S, until
+from raised import raise_generation
 
 from orchestrator.control import enforcement
 from orchestrator.control.enforcement import Enforcement, Report
@@ -48,7 +49,7 @@ class Site:
             token = unit.enforcers.invite("pop", expires=unit.now.replace(year=unit.now.year + 1), author="x")
             self.enforcer = unit.enforcers.enrol(token, name="one", kind="openflow").enforcer.id
         with store.write() as unit:
-            unit.domains.raise_generation("pop", 7)
+            raise_generation(unit, "pop", 7)
 
     def report(self, host: str, generation: int, state: PointState = PointState.ENFORCED, **took: float) -> None:
         point = PointReport(host, generation, bytes(16), state)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from patience import until
+from raised import raise_generation
 from staging_world import HOSTS, Plant, deny_web, enrol, everywhere, set_up
 
 from orchestrator.control.enforcement import Report
@@ -98,7 +99,7 @@ def test_there_is_an_intersection_when_the_generation_is_raised_above_what_a_hos
     ahead = PointReport("h1", 90, bytes(16), PointState.ENFORCED, None, 1)
     plant.enforcement.report("pop", plant.enforcer, Report((ahead,)))
     assert plant.program.generation < 90, "it is one operator's word that the database was put back, no host's"
-    target = plant.control.write(lambda unit: unit.domains.raise_generation("pop", 90))
+    target = plant.control.write(lambda unit: raise_generation(unit, "pop", 90))
     assert target is not None
     for each in plants:
         hear(each, target - 1)

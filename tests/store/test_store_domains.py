@@ -13,7 +13,6 @@ from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.model import Action, Endpoint, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.protocols import UDP
 from orchestrator.store import Store
-from orchestrator.store.backups import generations
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 
@@ -300,16 +299,3 @@ def test_the_busiest_domain_is_named_first(store: Store) -> None:
             unit.events.append("generation.enforced", "idle", {"generation": 1})
     with store.read() as unit:
         assert unit.domains.names() == ("busy", "other", "larger", "large", "idle")
-
-
-def test_generations_end_long_before_numbers_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert generations.HIGHEST == 1 << 52
-    monkeypatch.setattr(generations, "HIGHEST", 1000)
-    populate(store)
-    with store.write() as unit:
-        assert unit.domains.raise_generation("pop", 1000) is not None
-    before = generation(store)
-    assert before > 1000
-    with pytest.raises(BadInput, match="cannot be"), store.write() as unit:
-        unit.domains.raise_generation("pop", before + 1)
-    assert generation(store) == before

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from raised import raise_generation
 from sqlalchemy import text
 from store.conftest import FakeWall
 from store.scenes import populate
@@ -138,7 +139,7 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         PointReport("gone", 9, b"", PointState.ENFORCED),
     ]
     with store.write() as unit:
-        unit.domains.raise_generation("pop", 6)
+        raise_generation(unit, "pop", 6)
     with store.write() as unit:
         assert unit.enforcers.report(enforcer, reports[:2])
         state = unit.enforcers.enforced_state("pop", 7)

@@ -70,7 +70,6 @@ DOMAIN = Branch(
         ),
         Leaf("wait", "Wait until every host holds a generation.", "domains:wait"),
         Leaf("set", "Set how a domain lets replies in.", "domains:configure"),
-        Leaf("raise", "Move a domain above what its hosts hold.", "domains:raise_above"),
     ),
     (
         Moved("list-hosts", "domain host list ..."),

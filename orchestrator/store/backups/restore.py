@@ -4,7 +4,9 @@ A store that was put back is behind the world: hosts hold later generations, swi
 of the log later events, and numbers of rules were given out that it knows nothing of. None of these may come a second
 time for something else, so all counters go on a long way above. The generations that hosts then report are in the past,
 and they are given the program anew, after an intersection with whatever lists they may hold. A host that holds
-something even later raises the domain (`generations.py`).
+something even later counts as drifted (`points/acceptance.py`); a further restore goes on above it.
+
+A store that was put back by other means is backed up as it is, and restored from that.
 """
 
 from __future__ import annotations

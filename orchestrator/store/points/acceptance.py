@@ -26,6 +26,7 @@ from sqlalchemy import Row
 from orchestrator.errors import Conflict, Forbidden
 from orchestrator.identity.names import OPENFLOW, SPREADING_SWITCH
 from orchestrator.program.program import Tier
+from orchestrator.store.backups.generations import ONE_CHANGE, RESTORE_IT
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.schema.firewalls import EDGE
 from orchestrator.wire.points import PointState
@@ -90,8 +91,6 @@ def hosts_text(named: Iterable[str]) -> str | None:
     return json.dumps(found) if found else None
 
 
-_ONE_CHANGE = 2
-"""How far one change moves a generation: the intersection, and the policy itself."""
 _LONGEST_ERROR = 1024
 _ENFORCED = PointState.ENFORCED.value
 
@@ -145,12 +144,9 @@ def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, R
 
 def _unless_ahead(report: PointReport, now: int) -> PointReport:
     """Return a report, or a drifted one for a generation never published."""
-    if report.generation <= now + _ONE_CHANGE:
+    if report.generation <= now + ONE_CHANGE:
         return report
-    error = (
-        f"holds generation {report.generation}, and the domain has only come to {now}: if its database was put back to "
-        f"an earlier state, have an operator raise it (aclflow domain raise --above {report.generation})"
-    )
+    error = f"holds generation {report.generation}, and the domain has only come to {now}: {RESTORE_IT}"
     return replace(report, generation=now, state=PointState.DRIFTED, error=error)
 
 
