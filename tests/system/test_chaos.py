@@ -35,6 +35,13 @@ def test_a_short_run_is_good(layout: Layout, store: str, only: str) -> None:
     assert 0 < report.arrived < report.packets
 
 
+@pytest.mark.parametrize("step", ["after observe", "before apply"])
+def test_a_step_that_writes_alone_do_not_lead_to_is_reached(layout: Layout, step: str) -> None:
+    report = tried(layout, 1, SQLITE, 60.0, rounds=1, only=f"controller killed {step}")
+    assert report.is_good, report.troubles
+    assert (report.faults, report.not_reached) == ({f"controller killed {step}": 1}, {})
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "fault"), [("forgets", "nothing"), ("hasty", "service killed before store"), ("two-steps", "nothing")]

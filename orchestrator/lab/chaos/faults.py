@@ -5,6 +5,7 @@ Everything is undone in one way (`Stage.heal`), whatever it was.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,24 +20,34 @@ AGENT = agent_of(POP.firewalls[0])
 _SHORT, _MIDDLE, _LONG = (0.05, 0.5), (0.3, 2.0), (1.0, 8.0)
 _COMMANDS = {"serve": SERVICE, "controller": CONTROLLER, "agent": AGENT}
 _HOUR, _MONTH = 3600, 30 * 86400
+_CUT_S = 1.0
+_OF_NEW_CONNECTIONS = frozenset({("controller", "observe"), ("controller", "apply")})
+"""Steps for which a change of a few rows has no use: it is written and read back in one exchange. A connected switch is
+observed every 30 s otherwise, which is longer than a step is waited for."""
+
+
+def _do_nothing(_: Stage) -> None:
+    """Leave a lab as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that befalls a lab: `begin` does it, and it `lasts_s` between two times.
 
-    `victim` ends by itself some time after that, at a step of its work; the fault lasts from then on.
+    `victim` ends by itself some time after that, at a step of its work; the fault lasts from then on. `lead` brings it
+    to that step, once writes have begun, where they alone seldom do.
     """
 
     name: str
     begin: Callable[[Stage], None]
     lasts_s: tuple[float, float]
     victim: str = ""
+    lead: Callable[[Stage], None] = _do_nothing
 
 
 def matrix() -> tuple[Fault, ...]:
     """Return every fault."""
-    found = [Fault("nothing", lambda _: None, _SHORT)]
+    found = [Fault("nothing", _do_nothing, _SHORT)]
     found += [_kill_service(*names) for names in _KILLED]
     found += [_pause_process(name) for name in (SERVICE, CONTROLLER, AGENT)]
     found += [_kill_at_step(command, step) for command in _COMMANDS for step in names_of(command)]
@@ -67,11 +78,23 @@ def _pause_process(name: str) -> Fault:
 
 def _kill_at_step(command: str, step: str) -> Fault:
     victim = _COMMANDS[command]
-    return Fault(f"{victim} killed {step}", lambda stage: _arm_step(stage, f"{command} {step}"), _SHORT, victim)
+    lead = _connect_switches_anew if (command, step.rpartition(" ")[2]) in _OF_NEW_CONNECTIONS else _do_nothing
+    return Fault(f"{victim} killed {step}", lambda stage: _arm_step(stage, f"{command} {step}"), _SHORT, victim, lead)
 
 
 def _arm_step(stage: Stage, step: str) -> None:
     stage.step_file.write_text(step)
+
+
+def _connect_switches_anew(stage: Stage) -> None:
+    """Cut switches off while lists are written, and let them connect again.
+
+    A switch is observed as a whole then, and what was written meanwhile is applied to it.
+    """
+    stage.set(stage.to_controller, Mode.CUT)
+    time.sleep(_CUT_S)
+    stage.set(stage.to_controller, Mode.CARRY)
+    stage.lab.redial()
 
 
 def _set_relay(relay: Callable[[Stage], Relay], mode: Mode) -> Callable[[Stage], None]:

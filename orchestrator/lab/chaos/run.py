@@ -200,21 +200,18 @@ class Story:
 
     def _run_round(self, fault: Fault, report: Report) -> bool:
         """Carry out a round; return whether its fault struck."""
-        has_struck = True
         draw = self._world.draw
         burst = Burst(self._writer, draw.randint(2, 4))
         waits_s, lasts_s = draw.uniform(0.0, 0.15), draw.uniform(*fault.lasts_s)
-        if fault.victim:
-            fault.begin(self._stage)
-            burst.start()
-            has_struck = self._wait_until_ended(fault.victim)
-        else:
-            burst.start()
-            time.sleep(waits_s)
-            fault.begin(self._stage)
-        time.sleep(lasts_s)
-        healed = time.monotonic()
-        self._stage.heal()
+        try:
+            has_struck = self._strike(fault, burst, waits_s)
+            time.sleep(lasts_s)
+            healed = time.monotonic()
+            self._stage.heal()
+        except AclflowError as error:  # it does not come back: no write will ever have an outcome
+            burst.give_up()
+            report.troubles.append(f"the lab cannot go on: {error}")
+            return True
         burst.join()
         if burst.error is not None:
             report.troubles.append(f"no write comes through any more: {burst.error}")
@@ -225,6 +222,18 @@ class Story:
             report.troubles.append(str(error))
         report.settled_s.append(time.monotonic() - healed)
         return has_struck
+
+    def _strike(self, fault: Fault, burst: Burst, waits_s: float) -> bool:
+        """Begin writes and a fault; return whether that struck."""
+        if not fault.victim:
+            burst.start()
+            time.sleep(waits_s)
+            fault.begin(self._stage)
+            return True
+        fault.begin(self._stage)
+        burst.start()
+        fault.lead(self._stage)
+        return self._wait_until_ended(fault.victim)
 
     def _wait_until_ended(self, victim: str) -> bool:
         """Wait until a process has ended at its step; return whether it came to it."""

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TypeVar
 
 from orchestrator.client import AclSeen, Client
-from orchestrator.errors import AclflowError, Conflict, Stale
+from orchestrator.errors import AclflowError, Conflict, Stale, Unreachable
 from orchestrator.lab.chaos.ledger import Ledger
 from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.policy.model import Acl, TenantId
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _AGAIN_S = 0.1
 _GIVE_UP_S = 120.0
+_ENDS_WITHIN_S = 5.0
 _CONFIRM_S = 600
 """Longer than any write is tried for, so that no change goes back by itself."""
 _CONFIRMED, _TAKEN_BACK = 0.15, 0.15
@@ -69,6 +70,11 @@ class Writer:
         self.taken_back = 0
         self.unanswered = 0
         self.errors: list[str] = []
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Give up what is under way and all that follows, as the service does not come back."""
+        self._stopped.set()
 
     def write(self) -> None:
         """Draw a list for a tenant, and send it until its outcome is known."""
@@ -139,7 +145,7 @@ class Writer:
                 self.unanswered += 1
                 if time.monotonic() > until:
                     raise
-            time.sleep(_AGAIN_S)
+            self._rest()
             again()
 
     def _begin_try(self, tenant: TenantId, acl: Acl) -> _Try:
@@ -169,11 +175,19 @@ class Writer:
 
     def _read(self, client: Client, tenant: TenantId) -> tuple[AclSeen, int]:
         """Return a tenant's list and the domain's generation, as soon as the service answers."""
+        until = time.monotonic() + _GIVE_UP_S
         while True:
             try:
                 return client.acls.read(tenant), client.domains.read(self._world.spec.domain).generation
             except AclflowError:
-                time.sleep(_AGAIN_S)
+                if time.monotonic() > until:
+                    raise
+                self._rest()
+
+    def _rest(self) -> None:
+        """Wait for a moment before the next try. Raises Unreachable once the writer was stopped."""
+        if self._stopped.wait(_AGAIN_S):
+            raise Unreachable("the writer was stopped before the service answered")
 
     def _note_taken(self, tenant: TenantId, taken: _Try, etag: str, generation: int) -> None:
         self._lists[tenant], self._etags[tenant] = taken.acl, etag
@@ -186,10 +200,10 @@ class Writer:
 
 
 class Burst(threading.Thread):
-    """A few writes in a thread of their own."""
+    """A few writes in a thread of their own, which keeps no process from ending."""
 
     def __init__(self, writer: Writer, count: int) -> None:
-        super().__init__(name="writer")
+        super().__init__(name="writer", daemon=True)
         self._writer = writer
         self._count = count
         self.error: AclflowError | None = None
@@ -201,3 +215,9 @@ class Burst(threading.Thread):
                 self._writer.write()
         except AclflowError as error:
             self.error = error
+
+    def give_up(self) -> None:
+        """Wait for no outcome any more, and end."""
+        self._writer.stop()
+        if self.ident is not None:
+            self.join(_ENDS_WITHIN_S)
