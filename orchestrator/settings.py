@@ -105,7 +105,8 @@ class Settings:
     audit_file: Path | None = None
     """A file to which the heads of the audit trail are written once a minute, signed: best on another disk."""
     audit_syslog: str = ""
-    """udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH: a collector (RFC 5424) that is sent the same; empty: none."""
+    """udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH: a collector (RFC 5424) that is sent the same; none: nowhere.
+    Empty: where there is no `audit_file` either, the machine's own log (/dev/log), if it has one."""
     tenant_changes_a_minute: float = 1200.0
     """How many changes all members of a tenant together may ask for in a minute; more are answered 429."""
     stranger_refusals_a_minute: float = 600.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import structlog
 from fastapi import FastAPI
 
 from api.app import create_app
@@ -21,8 +22,8 @@ from api.questions import Questions
 from api.rates import Rates, Strangers
 from orchestrator.clouds import open_cloud
 from orchestrator.control.alarms import ImpostorDesk
-from orchestrator.control.audit import Auditor, Refusals, Sink
-from orchestrator.control.auditsinks import AnchorFile, Syslog
+from orchestrator.control.audit import Auditor, Refusals
+from orchestrator.control.auditsinks import LOCAL_LOG, NOWHERE, open_sinks
 from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -55,6 +56,8 @@ from orchestrator.identity.names import OPENFLOW, SWITCH
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store
 from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
 
 _INVITED = dt.timedelta(hours=1)
 _ALONE = "the one service on SQLite"
@@ -290,15 +293,11 @@ def _make_packet_sinks(settings: Settings) -> Iterator[PacketSink]:
 
 
 def _make_auditor(settings: Settings, store: Store, refusals: Refusals) -> Auditor:
-    key, sinks = AuditKey.open(settings.audit_dir), tuple(_make_audit_sinks(settings))
+    key, sinks = AuditKey.open(settings.audit_dir), open_sinks(settings.audit_file, settings.audit_syslog, LOCAL_LOG)
+    if not sinks:
+        say = log.info if settings.audit_syslog == NOWHERE else log.warning
+        say("audit.no_sink", kept="in the database alone", settings="audit_file, audit_syslog")
     return Auditor(store, refusals, key, sinks, keep=dt.timedelta(days=settings.audit_days))
-
-
-def _make_audit_sinks(settings: Settings) -> Iterator[Sink]:
-    if settings.audit_file is not None:
-        yield AnchorFile(settings.audit_file)
-    if settings.audit_syslog:
-        yield Syslog(settings.audit_syslog)
 
 
 def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:

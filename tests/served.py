@@ -72,7 +72,7 @@ class Served:
 @contextmanager
 def served(directory: Path, **settings: object) -> Iterator[Served]:
     """Serve from a database in `directory` until the block ends."""
-    said = {"listen_port": 0, "log_level": "error"} | settings
+    said = {"listen_port": 0, "log_level": "error", "audit_syslog": "none"} | settings
     chosen = Settings(state_dir=directory, **said)  # type: ignore[arg-type]
     configure_logging(chosen)
     clock = WallClock()
@@ -117,7 +117,8 @@ class ServiceProcess:
 
     def start(self, authority: Path | None = None) -> float:
         """Start and wait until it is ready; returns the seconds that took. With an authority it speaks TLS."""
-        own = {"ACLFLOW_STATE_DIR": str(self._directory), "ACLFLOW_LISTEN_PORT": "0", "ACLFLOW_LOG_FORMAT": "json"}
+        own = {"ACLFLOW_STATE_DIR": str(self._directory), "ACLFLOW_LISTEN_PORT": "0", "ACLFLOW_LOG_FORMAT": "json",
+               "ACLFLOW_AUDIT_SYSLOG": "none"}  # fmt: skip
         started = time.monotonic()
         command = "from orchestrator.bootstrap import serve; from orchestrator.settings import load; serve(load())"
         with self._log.open("wb") as log:

@@ -2,6 +2,7 @@
 
     audit_file: /mnt/worm/aclflow.anchors                   a line each, on the disk before it counts as taken
     audit_syslog: udp://logs:514, tcp://logs:601, unix:///dev/log
+    neither of them                                         the machine's own log (/dev/log), where it has one
 
 Over TCP a message is framed by its length (RFC 6587). Over UDP nobody says whether it came; take TCP where it matters.
 The text of a message is the line of the file, so that `aclflow audit verify --anchors` reads what a collector wrote.
@@ -22,8 +23,25 @@ from orchestrator.errors import BadInput, Missing
 from orchestrator.wire.audit import AuditAnchor
 from orchestrator.wire.codec import encode
 
+LOCAL_LOG = Path("/dev/log")
+"""Where a machine's syslog or journal listens."""
+NOWHERE = "none"
+"""What `audit_syslog` says where no sink is wanted."""
 _LOG_AUDIT_NOTICE = 13 * 8 + 5
 _TIMEOUT_S = 5.0
+
+
+def open_sinks(file: Path | None, syslog: str, local: Path) -> tuple[AnchorFile | Syslog, ...]:
+    """Return the sinks that the settings name; where they name none, the machine's own log.
+
+    `local` is the socket of that. Raises BadInput, Missing.
+    """
+    found: list[AnchorFile | Syslog] = [] if file is None else [AnchorFile(file)]
+    if syslog not in ("", NOWHERE):
+        found.append(Syslog(syslog))
+    elif not syslog and not found and local.is_socket():
+        found.append(Syslog(f"unix://{local}"))
+    return tuple(found)
 
 
 def anchor_line(anchor: AuditAnchor) -> bytes:
@@ -69,7 +87,7 @@ class Syslog:
             port = None
         is_remote = parts.scheme in ("udp", "tcp") and bool(parts.hostname) and port is not None
         if not is_remote and not (parts.scheme == "unix" and parts.path):
-            raise BadInput("it is udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH", place="audit_syslog")
+            raise BadInput("it is udp://HOST:PORT, tcp://HOST:PORT, unix:///PATH or none", place="audit_syslog")
         self._place: tuple[str, int] | str = (parts.hostname or "", port or 0) if is_remote else parts.path
         self._socket: socket.socket | None = None
 

@@ -185,6 +185,7 @@ class ControlPlane:
             **({"ACLFLOW_TLS": "yes"} if self._tls else {}),
             "ACLFLOW_URL": self.url,
             "ACLFLOW_DATABASE_URL": self._around.database_url,
+            "ACLFLOW_AUDIT_SYSLOG": "none",  # the machine's log is for the trails of services that stay
             **self._cloud_settings(),
             **self._around.environment,
         }

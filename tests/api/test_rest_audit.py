@@ -9,16 +9,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
 from patience import PATIENCE_S, until
 from served import Served, served
 
+from orchestrator import wiring
 from orchestrator.bootstrap import build_service
 from orchestrator.client import Client
 from orchestrator.control.audit import Auditor, Refusals
-from orchestrator.control.auditsinks import AnchorFile, Syslog, message_of
+from orchestrator.control.auditsinks import AnchorFile, Syslog, message_of, open_sinks
 from orchestrator.errors import BadInput, NotFound, TooLarge, TooOften
 from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.trail import Verified, Verifier
@@ -30,6 +32,7 @@ from orchestrator.wire.audit import AuditAnchor, AuditEntry
 from orchestrator.wire.tenants import Limits
 
 _numbers = itertools.count()
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 
 def acl(port: int) -> object:
@@ -244,6 +247,31 @@ def test_a_sink_that_takes_nothing_is_told_of_and_gets_all_later(tmp_path: Path,
     assert len(anchors_in(folder / "anchors")) == 2
 
 
+def test_by_default_heads_are_sent_to_the_machines_own_log(tmp_path: Path) -> None:
+    local, anchor = tmp_path / "log", AuditKey.open(tmp_path / "audit").anchor("c" * 32, 7, "ab" * 32, NOON)
+    assert open_sinks(None, "", local) == (), "it has none"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as machine:
+        machine.bind(str(local))
+        machine.settimeout(PATIENCE_S)
+        (sink,) = open_sinks(None, "", local)
+        sink.send(anchor)
+        assert machine.recv(65536) == message_of(anchor)
+        assert open_sinks(None, "none", local) == ()
+        assert [*map(str, open_sinks(tmp_path / "anchors", "", local))] == [str(tmp_path / "anchors")]
+        assert [*map(str, open_sinks(None, "udp://logs:514", local))] == ["udp://logs:514"]
+
+
+@pytest.mark.parametrize(("asked", "level"), [("", "warning"), ("none", "info")])
+def test_a_service_without_a_sink_says_so(
+    tmp_path: Path, asked: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Mock()
+    monkeypatch.setattr(wiring, "LOCAL_LOG", tmp_path / "log")
+    monkeypatch.setattr(wiring, "log", log)
+    build_service(Settings(state_dir=tmp_path, audit_syslog=asked)).parts.close()
+    assert [(name, words) for name, words, _ in log.method_calls] == [(level, ("audit.no_sink",))]
+
+
 @pytest.mark.parametrize("scheme", ["udp", "tcp", "unix"])
 def test_heads_are_sent_to_syslog(tmp_path: Path, scheme: str) -> None:
     anchor = AuditKey.open(tmp_path / "audit").anchor("c" * 32, 7, "ab" * 32, dt.datetime.now(dt.UTC))
@@ -326,7 +354,7 @@ def test_a_tenant_writes_only_so_often(tmp_path: Path) -> None:
 
 
 def test_the_key_is_the_services_alone(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path)
+    settings = Settings(state_dir=tmp_path, audit_syslog="none")
     build_service(settings).parts.close()
     assert (settings.audit_dir / "key.pem").stat().st_mode & 0o077 == 0
     first = AuditKey.open(settings.audit_dir).public

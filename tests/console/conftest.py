@@ -108,7 +108,8 @@ class Town:
 
 
 def _serve(directory: Path, url: str) -> ForkedCommand:
-    environment = {**os.environ, "ACLFLOW_STATE_DIR": str(directory), "ACLFLOW_LOG_LEVEL": "error"}
+    own = {"ACLFLOW_STATE_DIR": str(directory), "ACLFLOW_LOG_LEVEL": "error", "ACLFLOW_AUDIT_SYSLOG": "none"}
+    environment = {**os.environ, **own}
     process = ForkedCommand("serve", "--port", url.rpartition(":")[2], environment=environment)
     with Client(url, "nobody") as client:
         _until(client.is_ready, process)

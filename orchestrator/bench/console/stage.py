@@ -85,7 +85,8 @@ def _fill_domain(client: Client, rules: int) -> None:
 def _running(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One of aclflow's processes; its words go to a file of the folder."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
-    settings = {**own, "ACLFLOW_STATE_DIR": str(folder), "ACLFLOW_PLAIN_HTTP": "yes"}
+    ours = {"ACLFLOW_STATE_DIR": str(folder), "ACLFLOW_PLAIN_HTTP": "yes", "ACLFLOW_AUDIT_SYSLOG": "none"}
+    settings = {**own, **ours}
     with (folder / f"{arguments[0]}.log").open("wb") as log:
         process = subprocess.Popen([*COMMAND, *arguments], env=settings, stdout=log, stderr=log)
     try:

@@ -61,6 +61,7 @@ class Managed:
             "ACLFLOW_STATE_DIR": str(self.place.run_dir / "service"),
             "ACLFLOW_LISTEN_HOST": self.url.split("//")[1].partition(":")[0],
             "ACLFLOW_LISTEN_PORT": str(_PORT),
+            "ACLFLOW_AUDIT_SYSLOG": "none",
         }
         self._spawn_program("service", ["serve"], {**own, **settings})
         until = time.monotonic() + _PATIENCE_S

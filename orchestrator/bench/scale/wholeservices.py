@@ -134,6 +134,7 @@ class _World:
             "ACLFLOW_TLS": "yes",
             "ACLFLOW_LISTEN_PORT": str(port),
             "ACLFLOW_LOG_LEVEL": "error",
+            "ACLFLOW_AUDIT_SYSLOG": "none",
         }
         process = subprocess.Popen([*COMMAND, "serve"], env=settings)
         try:

@@ -74,7 +74,7 @@ class Control:
         settings = {
             "ACLFLOW_STATE_DIR": str(self.place.root / "service"), "ACLFLOW_LISTEN_HOST": MANAGEMENT,
             "ACLFLOW_LISTEN_PORT": str(self.place.ports["aclflow"]), "ACLFLOW_TLS": "yes",
-            "ACLFLOW_URL": self.url,
+            "ACLFLOW_URL": self.url, "ACLFLOW_AUDIT_SYSLOG": "none",
         }  # fmt: skip
         self._start("service", ("serve",), settings)
 
