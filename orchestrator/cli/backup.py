@@ -60,6 +60,8 @@ def backup(
     )
     if not done.is_noted:
         remark("the database could not note that it was backed up: `aclflow status` does not tell of it")
+    if not done.is_signed:
+        remark("not signed: there is no authority, so a restore cannot tell who made it (aclflow certificates init)")
     if not done.recipients:
         remark("not encrypted: whoever can read it has the digests of tokens, and every list (--recipient)")
 

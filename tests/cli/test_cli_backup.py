@@ -145,8 +145,10 @@ def test_a_restore_says_who_made_the_backup_or_that_nothing_shows_it(tmp_path: P
     first, second, third, file, plain = (tmp_path / name for name in ("first", "second", "third", "backup", "plain"))
     run(first, "db", "token", "--role", "admin")
     assert run(first, "db", "backup", plain, "--json").json()["signed"] is False
+    assert "not signed" in run(first, "db", "backup", plain).err
     for directory in (first, second):
         run(directory, "certificates", "init")
+    assert "not signed" not in run(first, "db", "backup", file).err
     assert run(first, "db", "backup", file, "--json").json()["signed"] is True
     own, others = (str(AuthorityDir(each / "authority").certificate) for each in (first, second))
     for given, words, said in (

@@ -14,14 +14,14 @@ from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Timekeeper
+from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Countdown, Timekeeper
 from orchestrator.enforce.report import SIGN_OF_LIFE_S
 from orchestrator.errors import Busy, NotEquivalent, TooOften
 from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
-from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.records import PolicySnapshot, WaitingChange
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -333,3 +333,15 @@ def test_nobody_is_down_before_all_had_the_time_to_speak(plant: Plant) -> None:
     with plant.store.write() as unit:
         unit.enforcers.report(enforcer, [])
     assert len(plant.told("enforcer.up")) == 2
+
+
+def test_a_change_waits_for_its_whole_time_from_its_commit() -> None:
+    """Its deadline was written before its list was compiled, six seconds ago; a service that starts goes by that."""
+    uptime = 100.0
+    countdown, change = Countdown(lambda: uptime), WaitingChange("shop", base=1, by_micros=0, lasts_s=10, left_s=4.0)
+    assert countdown.look(tuple) == []
+    uptime = 100.5
+    assert countdown.look(lambda: [change]) == [(change, 9.5)]
+    uptime = 105.0
+    assert countdown.look(lambda: [change]) == [(change, 5.0)]
+    assert Countdown(lambda: uptime).look(lambda: [change]) == [(change, 4.0)]
