@@ -3,14 +3,17 @@
 forgets     the service acknowledges one write in three without committing it
 hasty       the service publishes a program before it is committed
 two-steps   the controller removes rows first, and adds others in a second bundle
+ages        the service starts once, and then no more
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,7 +82,16 @@ def two_steps() -> None:
     OpenFlowDriver.change, OpenFlowDriver.apply = changed, applied  # type: ignore[method-assign]
 
 
-BUGS = {"forgets": forgets, "hasty": hasty, "two-steps": two_steps}
+def ages() -> None:
+    if sys.argv[1] != "serve":
+        return
+    started = Path(os.environ[steps.STEP_FILE]).with_name("started")
+    if started.exists():
+        sys.exit("the store has another schema than this program")
+    started.touch()
+
+
+BUGS = {"forgets": forgets, "hasty": hasty, "two-steps": two_steps, "ages": ages}
 
 if __name__ == "__main__":
     BUGS[sys.argv.pop(1)]()

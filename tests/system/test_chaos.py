@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import Missing
 from orchestrator.lab.chaos.run import Report, Wishes, run
 from orchestrator.lab.chaos.stage import POSTGRESQL, SQLITE
 from orchestrator.lab.layout import Layout
@@ -40,6 +42,19 @@ def test_a_step_that_writes_alone_do_not_lead_to_is_reached(layout: Layout, step
     report = tried(layout, 1, SQLITE, 60.0, rounds=1, only=f"controller killed {step}")
     assert report.is_good, report.troubles
     assert (report.faults, report.not_reached) == ({f"controller killed {step}": 1}, {})
+
+
+def test_a_service_that_does_not_start_is_told_at_once(layout: Layout) -> None:
+    command = sys.executable, "-c", "raise SystemExit('the store has another schema')"
+    with pytest.raises(Missing, match="the store has another schema"):
+        tried(layout, 1, SQLITE, 60.0, command=command)
+
+
+def test_a_service_that_does_not_start_again_ends_the_run_and_nothing_goes_on(layout: Layout) -> None:
+    report = tried(layout, 1, SQLITE, 60.0, only="killed: service", command=planted("ages"))
+    assert report.rounds == 1
+    assert "the store has another schema than this program" in report.troubles[0]
+    assert "writer" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.long
