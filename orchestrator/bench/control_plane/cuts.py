@@ -1,6 +1,6 @@
 """How soon a changed list cuts the connections that it forbids, of 10,000 that talk.
 
-    clients, an address each ──▶ switch, or a kernel's nftables ──▶ server        both ends are this process
+    clients, an address each ──▶ switch, or a kernel's nftables ──▶ server        each end is a process
 
 An edit forbids a random tenth of the connections: one rule, first in the list, that denies their clients. The clock
 begins with the edited policy, and ends when the last byte of a forbidden connection is heard. So it has the compiler,
@@ -158,9 +158,10 @@ def measure(
     results.notes.append(
         f"cut_10k: {CONNECTIONS:,} connections, each of a client of its own, through a list of {_RULES:,} rules; an"
         " edit forbids a random tenth. _ms: from the edited policy (compiler, change, caches) to the last byte that one"
-        f" of these says and the other end hears; each speaks every {1e3 * pace.forbidden_every_s:.0f} ms, from the"
-        f" process that compiles. missed: forbidden connections heard in the last second of {pace.after_s:.0f}; lost:"
-        " permitted ones that are not heard after the cut"
+        f" of these says and the other end hears; each speaks every {1e3 * pace.forbidden_every_s:.0f} ms, half of them"
+        " from the process that compiles. All are listened to for"
+        f" {pace.after_s:.0f} s after the edit. missed: forbidden connections heard in the last fifth of the time since"
+        " it began; lost: permitted ones that are not heard after the cut"
     )
 
 
@@ -185,7 +186,7 @@ def measure_round(line: Line, firewall: Firewall, connections: int, seed: int) -
     with ExitStack() as stack:
         door = stack.enter_context(line.inside(SERVER_END, _listen))
         ends = [(client, 0) for client in clients]
-        talks = line.inside(CLIENT, lambda: list(connect_all(stack, door, ends, forbidden)))
+        talks = line.inside(CLIENT, lambda: connect_all(stack, door, ends, forbidden))
         return measure_cut(talks, lambda: firewall.edit(edited))
 
 

@@ -61,7 +61,7 @@ def _measure_round(cluster: Cluster, turn: int, connections: int) -> dict[str, f
         file = Path(stack.enter_context(TemporaryDirectory()), "lists.json")
         file.write_text(write_lists(turn + 1, [ends[each][1] for each in sorted(forbidden)]))
         door = stack.enter_context(cluster.world.inside(SERVER, _listen))
-        talks = cluster.world.inside(CLIENT, lambda: list(connect_all(stack, door, ends, forbidden)))
+        talks = cluster.world.inside(CLIENT, lambda: connect_all(stack, door, ends, forbidden))
         cut = measure_cut(talks, partial(_give, cluster, file))
     return {name: float(value) for name, value in asdict(cut).items()}
 

@@ -158,6 +158,7 @@ _NOTES = (
     "cut_10k_cluster: connections through one of three members, half of which speak from the server; new lists forbid "
     "a random tenth. _ms: from the file of lists to the last byte that one of these says and the other end hears, each "
     "speaking every 100 ms; members look at their file every quarter of a second, which is not in it. missed: "
-    "forbidden ones that are heard in the last second of five; lost: permitted ones that are not heard after the cut",
+    "forbidden ones that are heard in the last fifth of the time since then, which ends 5 s after the edit; lost: "
+    "permitted ones that are not heard after the cut",
     "members' processes are not in the matrix: they do nothing for a connection unless a message is lost",
 )

@@ -1,44 +1,46 @@
 """Connections that talk, until an edit cuts some of them: how soon these are silent, and which others are.
 
-Half of the connections speak from the end that opened them, and half from the other end; both ends are this process.
+Half of the connections speak from the end that opened them, and half from the other end, which a second process has.
 Those that are to be cut speak so often that of a thousand one is heard every tenth of a millisecond.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import resource
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection as Pipe
 
 from orchestrator.errors import Drifted, Missing
 
+_FORKED = multiprocessing.get_context("fork")
 _STEP_S = 0.002
 _PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often connections speak, and for how long before an edit and after it.
+    """How often connections speak, and for how long after an edit.
 
-    `missed` are those that are heard in the last fifth of the time after it.
+    `missed` are those that are heard in the last fifth of the time since it began.
     """
 
     forbidden_every_s: float
     kept_every_s: float
-    before_s: float
     after_s: float
 
     @classmethod
     def of(cls, connections: int) -> Pace:
         """Return the pace of so many connections: fewer speak more often, and their round is shorter."""
         kept_every_s = max(0.5, connections / 5_000)
-        return cls(0.1, kept_every_s, kept_every_s + 0.5, 2 * kept_every_s + 1.0)
+        return cls(0.1, kept_every_s, 2 * kept_every_s + 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +58,29 @@ def draw_tenth(connections: int, seed: int) -> frozenset[int]:
     return frozenset(dice.sample(range(connections), connections // 10))
 
 
-def measure_cut(talks: Sequence[Talk], edit: Callable[[], None]) -> Cut:
+def measure_cut(talks: Talks, edit: Callable[[], None]) -> Cut:
     """Let connections talk, make an edit, and listen. Raises Drifted where one is silent before it."""
-    ended, pace = threading.Event(), Pace.of(len(talks))
-    talking = threading.Thread(target=_go_on, args=(talks, pace, ended))
+    ended, pace = threading.Event(), Pace.of(len(talks.near))
+    talking = threading.Thread(target=_go_on, args=(talks.near, pace, ended))
+    talks.answers.send(pace)
     talking.start()
     try:
-        time.sleep(pace.before_s)
-        if not all(each.heard_s for each in talks):
-            raise Drifted("a connection is silent before anything was forbidden")
+        _wait_until_heard(talks, pace.kept_every_s)
         began_s = time.monotonic()
         edit()
-        time.sleep(max(0.0, began_s + pace.after_s - time.monotonic()))
+        time.sleep(pace.after_s)
+        return conclude(talks.hearers(), began_s, time.monotonic())
     finally:
         ended.set()
         talking.join()
-    return conclude(talks, began_s, time.monotonic())
+
+
+def _wait_until_heard(talks: Talks, every_s: float) -> None:
+    ends_s = time.monotonic() + every_s + _PATIENCE_S
+    while not all(each.heard_s for each in talks.hearers()):
+        if time.monotonic() > ends_s:
+            raise Drifted("a connection is silent before anything was forbidden")
+        time.sleep(every_s / 4)
 
 
 def conclude(talks: Sequence[Talk], began_s: float, ended_s: float) -> Cut:
@@ -85,43 +94,92 @@ def conclude(talks: Sequence[Talk], began_s: float, ended_s: float) -> Cut:
 
 @dataclass(slots=True, eq=False)
 class Talk:
-    """A connection: one end speaks, the other hears, and when it did last (monotonic seconds; 0: never)."""
+    """An end of a connection: it speaks, or hears, and when it did last (monotonic seconds; 0: never)."""
 
-    speaker: socket.socket
-    hearer: socket.socket
+    end: socket.socket
+    speaks: bool
     forbidden: bool
     heard_s: float = 0.0
 
 
+@dataclass(slots=True)
+class Talks:
+    """Connections: their clients' ends, and the process that has the others, which is at the far end of a pipe."""
+
+    near: Sequence[Talk]
+    answers: Pipe
+
+    def hearers(self) -> list[Talk]:
+        """Return all ends that hear, as they are now."""
+        self.answers.send(None)
+        heard: list[float] = self.answers.recv()
+        return [
+            replace(talk, heard_s=heard_s if talk.speaks else talk.heard_s)
+            for talk, heard_s in zip(self.near, heard, strict=True)
+        ]
+
+
 def connect_all(
     stack: ExitStack, door: socket.socket, clients: Sequence[tuple[str, int]], forbidden: frozenset[int]
-) -> Iterator[Talk]:
+) -> Talks:
     """Open a connection from each of these addresses and ports to a socket that listens.
 
-    Every other one speaks from the end that accepts it. Called inside the client.
+    Every other one speaks from the end that accepts it. These ends are in a process of their own, for one process may
+    not hold as many. Called inside the client.
     """
-    raise_limit(2 * len(clients))
-    server = door.getsockname()
+    raise_limit(len(clients))
+    ours, its = _FORKED.Pipe()
+    answering = _FORKED.Process(target=_answer, args=(door, clients, forbidden, its), daemon=True)
+    answering.start()
+    stack.callback(answering.join, _PATIENCE_S)
+    stack.callback(answering.kill)
+    near = []
     for number, client in enumerate(clients):
-        near = stack.enter_context(socket.socket())
-        near.settimeout(_PATIENCE_S)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        near.bind(client)
-        near.connect(server)
-        far = stack.enter_context(door.accept()[0])
-        for end in (near, far):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            end.setblocking(False)
-        yield Talk(*((near, far) if number % 2 else (far, near)), number in forbidden)
+        end = stack.enter_context(socket.socket())
+        end.settimeout(_PATIENCE_S)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        end.bind(client)
+        end.connect(door.getsockname())
+        near.append(_talk(end, number % 2 == 1, number in forbidden))
+    if not ours.poll(_PATIENCE_S):
+        raise Drifted("connections are open at one end alone")
+    ours.recv()
+    return Talks(near, ours)
+
+
+def _talk(end: socket.socket, speaks: bool, forbidden: bool) -> Talk:
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    end.setblocking(False)
+    return Talk(end, speaks, forbidden)
+
+
+def _answer(door: socket.socket, clients: Sequence[tuple[str, int]], forbidden: frozenset[int], asks: Pipe) -> None:
+    """Accept connections, in whatever order their last ACKs come, talk, and say when each end heard, if it is asked."""
+    raise_limit(len(clients))
+    numbers = {client: number for number, client in enumerate(clients)}
+    accepted: dict[int, Talk] = {}
+    while len(accepted) < len(clients):
+        end, (address, port) = door.accept()
+        number = numbers.get((address, port), numbers.get((address, 0), -1))
+        accepted[number] = _talk(end, number % 2 == 0, number in forbidden)
+    far = [accepted[number] for number in range(len(clients))]
+    asks.send(None)
+    pace: Pace = asks.recv()
+    threading.Thread(target=_go_on, args=(far, pace, threading.Event()), daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            asks.recv()
+            asks.send([talk.heard_s for talk in far])
 
 
 def _go_on(talks: Sequence[Talk], pace: Pace, ended: threading.Event) -> None:
     """Talk, until it is ended: in each step the share of the connections whose turn it is."""
+    speakers = [talk for talk in talks if talk.speaks]
     groups = [
-        Turns([talk for talk in talks if talk.forbidden], pace.forbidden_every_s),
-        Turns([talk for talk in talks if not talk.forbidden], pace.kept_every_s),
+        Turns([talk for talk in speakers if talk.forbidden], pace.forbidden_every_s),
+        Turns([talk for talk in speakers if not talk.forbidden], pace.kept_every_s),
     ]
-    of = {talk.hearer.fileno(): talk for talk in talks}
+    of = {talk.end.fileno(): talk for talk in talks if not talk.speaks}
     with select.epoll() as waiting:
         for number in of:
             waiting.register(number, select.EPOLLIN)
@@ -130,7 +188,7 @@ def _go_on(talks: Sequence[Talk], pace: Pace, ended: threading.Event) -> None:
             for group in groups:
                 group.speak(time.monotonic() - began_s)
             for number, _ in waiting.poll(_STEP_S):
-                if _hears(of[number].hearer):
+                if _hears(of[number].end):
                     of[number].heard_s = time.monotonic()
                 else:
                     waiting.unregister(number)
@@ -149,7 +207,7 @@ class Turns:
         due = int(passed_s * len(self.talks) / self.every_s)
         for turn in range(max(self.spoken, due - len(self.talks)), due):
             with suppress(OSError):  # a connection that was cut; its buffer takes minutes of this
-                self.talks[turn % len(self.talks)].speaker.send(b"speaking")
+                self.talks[turn % len(self.talks)].end.send(b"speaking")
         self.spoken = due
 
 
