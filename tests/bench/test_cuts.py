@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
+from pathlib import Path
+
+import pytest
 
 from orchestrator.bench.control_plane import cuts
 from orchestrator.bench.traffic.addresses import SERVER, Clients
-from orchestrator.bench.traffic.talks import Cut, Pace, Talk, Turns, conclude
+from orchestrator.bench.traffic.talks import (
+    Cut,
+    Heard,
+    Pace,
+    Talk,
+    Turns,
+    conclude,
+    connect_all,
+    draw_tenth,
+    measure_cut,
+)
+from orchestrator.errors import Drifted
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.model import Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import TCP
 
+MANY = 40
 
-def talk(heard_s: float, *, forbidden: bool) -> Talk:
-    return Talk(socket.socket.__new__(socket.socket), False, forbidden, heard_s)
+
+def talk(heard_s: float, *, forbidden: bool) -> Heard:
+    return Heard(heard_s, forbidden)
 
 
 def test_the_last_word_of_a_forbidden_connection_is_the_cut() -> None:
@@ -62,3 +80,48 @@ def test_the_edit_forbids_those_clients_and_no_other() -> None:
     ]
     assert [each.permitted for each in permitted] == [bool(place % 10) for place in range(40)]
     assert all(one != other for one, other in pairwise(sorted(clients)))
+
+
+@contextmanager
+def listening() -> Iterator[tuple[ExitStack, socket.socket, list[tuple[str, int]]]]:
+    """A socket that listens, addresses of clients, and a stack that ends what they open."""
+    with ExitStack() as stack:
+        door = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=MANY))
+        yield stack, door, [(f"127.0.0.{number}", 0) for number in range(2, MANY + 2)]
+
+
+def test_the_process_that_edits_has_no_part_in_what_talks() -> None:
+    """Neither their files nor their threads: the compiler would share its interpreter with them."""
+    forbidden = draw_tenth(MANY, 1)
+    with listening() as (stack, door, clients):
+        files, threads = _count_files(), _count_threads()
+        talks = connect_all(stack, door, clients, forbidden)
+        while_editing: list[tuple[int, int]] = []
+        cut = measure_cut(talks, lambda: while_editing.append((_count_files(), _count_threads())))
+        assert while_editing[0][0] - files < MANY
+        assert while_editing[0][1] <= threads
+    assert cut.missed == len(forbidden), "nothing cuts them, and all of them are heard to the end"
+
+
+def test_both_sides_are_heard() -> None:
+    """Every other connection speaks from the end that opened it, and the others from the one that accepted it."""
+    with listening() as (stack, door, clients):
+        talks = connect_all(stack, door, clients, frozenset({0, 1}))
+        measure_cut(talks, lambda: None)
+        assert all(each.heard_s for each in talks.hear_all())
+        assert [each.forbidden for each in talks.hear_all()] == [number < 2 for number in range(MANY)]
+
+
+def test_connections_that_cannot_be_opened_are_told() -> None:
+    with listening() as (stack, door, clients):
+        clients[3] = ("192.0.2.1", 0)  # no address of this machine
+        with pytest.raises(Drifted, match="does not open"):
+            connect_all(stack, door, clients, frozenset())
+
+
+def _count_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _count_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -158,8 +158,8 @@ def measure(
     results.notes.append(
         f"cut_10k: {CONNECTIONS:,} connections, each of a client of its own, through a list of {_RULES:,} rules; an"
         " edit forbids a random tenth. _ms: from the edited policy (compiler, change, caches) to the last byte that one"
-        f" of these says and the other end hears; each speaks every {1e3 * pace.forbidden_every_s:.0f} ms, half of them"
-        " from the process that compiles. All are listened to for"
+        f" of these says and the other end hears; each speaks every {1e3 * pace.forbidden_every_s:.0f} ms, from two"
+        " processes beside the one that compiles, on the same processors. All are listened to for"
         f" {pace.after_s:.0f} s after the edit. missed: forbidden connections heard in the last fifth of the time since"
         " it began; lost: permitted ones that are not heard after the cut"
     )

@@ -1,7 +1,11 @@
 """Connections that talk, until an edit cuts some of them: how soon these are silent, and which others are.
 
-Half of the connections speak from the end that opened them, and half from the other end, which a second process has.
-Those that are to be cut speak so often that of a thousand one is heard every tenth of a millisecond.
+    this process: edits, and asks ──pipe──▶ the ends that opened connections, every other of which speaks
+                                  ──pipe──▶ the ends that accepted them, where the others speak
+
+Each side is a process of its own: what talks takes no interpreter's time from the compiler that is measured, and no
+process has to hold the files of both. Connections that are to be cut speak so often that of a thousand one is heard
+every tenth of a millisecond.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 
 from orchestrator.errors import Drifted, Missing
@@ -23,6 +28,8 @@ from orchestrator.errors import Drifted, Missing
 _FORKED = multiprocessing.get_context("fork")
 _STEP_S = 0.002
 _PATIENCE_S = 10.0
+_OPENED_S = 120.0
+"""Within this time all connections are open, through whatever firewall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +67,35 @@ def draw_tenth(connections: int, seed: int) -> frozenset[int]:
 
 def measure_cut(talks: Talks, edit: Callable[[], None]) -> Cut:
     """Let connections talk, make an edit, and listen. Raises Drifted where one is silent before it."""
-    ended, pace = threading.Event(), Pace.of(len(talks.near))
-    talking = threading.Thread(target=_go_on, args=(talks.near, pace, ended))
-    talks.answers.send(pace)
-    talking.start()
-    try:
-        _wait_until_heard(talks, pace.kept_every_s)
-        began_s = time.monotonic()
-        edit()
-        time.sleep(pace.after_s)
-        return conclude(talks.hearers(), began_s, time.monotonic())
-    finally:
-        ended.set()
-        talking.join()
+    pace = Pace.of(len(talks.forbidden))
+    talks.begin(pace)
+    _wait_until_heard(talks, pace.kept_every_s)
+    began_s = time.monotonic()
+    edit()
+    time.sleep(pace.after_s)
+    return conclude(talks.hear_all(), began_s, time.monotonic())
 
 
 def _wait_until_heard(talks: Talks, every_s: float) -> None:
     ends_s = time.monotonic() + every_s + _PATIENCE_S
-    while not all(each.heard_s for each in talks.hearers()):
+    while not all(each.heard_s for each in talks.hear_all()):
         if time.monotonic() > ends_s:
             raise Drifted("a connection is silent before anything was forbidden")
         time.sleep(every_s / 4)
 
 
-def conclude(talks: Sequence[Talk], began_s: float, ended_s: float) -> Cut:
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """When a connection was heard last, in monotonic seconds, and whether it is forbidden.
+
+    0: never.
+    """
+
+    heard_s: float
+    forbidden: bool
+
+
+def conclude(talks: Sequence[Heard], began_s: float, ended_s: float) -> Cut:
     """Return what became of connections of which some were forbidden when the clock began."""
     silent = [talk for talk in talks if talk.forbidden]
     cut_s = max(talk.heard_s for talk in silent)
@@ -102,21 +114,24 @@ class Talk:
     heard_s: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Talks:
-    """Connections: their clients' ends, and the process that has the others, which is at the far end of a pipe."""
+    """Connections, which of them are forbidden, and pipes to the processes with their ends."""
 
-    near: Sequence[Talk]
-    answers: Pipe
+    forbidden: Sequence[bool]
+    sides: Sequence[Pipe]
 
-    def hearers(self) -> list[Talk]:
-        """Return all ends that hear, as they are now."""
-        self.answers.send(None)
-        heard: list[float] = self.answers.recv()
-        return [
-            replace(talk, heard_s=heard_s if talk.speaks else talk.heard_s)
-            for talk, heard_s in zip(self.near, heard, strict=True)
-        ]
+    def begin(self, pace: Pace) -> None:
+        """Have both sides talk from now on, until their processes end."""
+        for side in self.sides:
+            side.send(pace)
+
+    def hear_all(self) -> list[Heard]:
+        """Return when each connection was heard last, as of now."""
+        for side in self.sides:
+            side.send(None)
+        times: list[list[float]] = [side.recv() for side in self.sides]
+        return [Heard(max(both), forbidden) for forbidden, *both in zip(self.forbidden, *times, strict=True)]
 
 
 def connect_all(
@@ -124,27 +139,67 @@ def connect_all(
 ) -> Talks:
     """Open a connection from each of these addresses and ports to a socket that listens.
 
-    Every other one speaks from the end that accepts it. These ends are in a process of their own, for one process may
-    not hold as many. Called inside the client.
+    Called inside the client. The connections end with the stack. Raises Drifted where one does not open.
     """
     raise_limit(len(clients))
+    is_forbidden = [number in forbidden for number in range(len(clients))]
+    accepts = _start_side(stack, partial(_accept_all, door, clients, is_forbidden))
+    opens = _start_side(stack, partial(_open_all, door.getsockname(), clients, is_forbidden))
+    for side in (opens, accepts):
+        try:
+            opened = side.poll(_OPENED_S) and side.recv()
+        except EOFError:
+            opened = False
+        if not opened:
+            raise Drifted("a connection does not open, or at one end alone")
+    return Talks(is_forbidden, (opens, accepts))
+
+
+def _start_side(stack: ExitStack, make_talks: Callable[[], Sequence[Talk]]) -> Pipe:
+    """Start a process that makes one side's ends and talks; return the pipe to it."""
     ours, its = _FORKED.Pipe()
-    answering = _FORKED.Process(target=_answer, args=(door, clients, forbidden, its), daemon=True)
-    answering.start()
-    stack.callback(answering.join, _PATIENCE_S)
-    stack.callback(answering.kill)
-    near = []
+    process = _FORKED.Process(target=_talk_aside, args=(make_talks, its, ours), daemon=True)
+    process.start()
+    its.close()
+    stack.callback(process.join, _PATIENCE_S)
+    stack.callback(process.kill)
+    return ours
+
+
+def _talk_aside(make_talks: Callable[[], Sequence[Talk]], asks: Pipe, other: Pipe) -> None:
+    other.close()  # else it would wait for itself when the process that asks has ended
+    talks = make_talks()
+    asks.send(True)
+    pace: Pace = asks.recv()
+    threading.Thread(target=_go_on, args=(talks, pace), daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            asks.recv()
+            asks.send([talk.heard_s for talk in talks])
+
+
+def _open_all(door: tuple[str, int], clients: Sequence[tuple[str, int]], forbidden: Sequence[bool]) -> list[Talk]:
+    """Open connections; every other one speaks from here."""
+    talks = []
     for number, client in enumerate(clients):
-        end = stack.enter_context(socket.socket())
+        end = socket.socket()
         end.settimeout(_PATIENCE_S)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         end.bind(client)
-        end.connect(door.getsockname())
-        near.append(_talk(end, number % 2 == 1, number in forbidden))
-    if not ours.poll(_PATIENCE_S):
-        raise Drifted("connections are open at one end alone")
-    ours.recv()
-    return Talks(near, ours)
+        end.connect(door)
+        talks.append(_talk(end, number % 2 == 1, forbidden[number]))
+    return talks
+
+
+def _accept_all(door: socket.socket, clients: Sequence[tuple[str, int]], forbidden: Sequence[bool]) -> list[Talk]:
+    """Accept connections, in whatever order their last ACKs come."""
+    numbers = {client: number for number, client in enumerate(clients)}
+    talks: dict[int, Talk] = {}
+    while len(talks) < len(clients):
+        end, (address, port) = door.accept()
+        number = numbers.get((address, port), numbers.get((address, 0), -1))
+        talks[number] = _talk(end, number % 2 == 0, forbidden[number])
+    return [talks[number] for number in range(len(clients))]
 
 
 def _talk(end: socket.socket, speaks: bool, forbidden: bool) -> Talk:
@@ -153,27 +208,8 @@ def _talk(end: socket.socket, speaks: bool, forbidden: bool) -> Talk:
     return Talk(end, speaks, forbidden)
 
 
-def _answer(door: socket.socket, clients: Sequence[tuple[str, int]], forbidden: frozenset[int], asks: Pipe) -> None:
-    """Accept connections, in whatever order their last ACKs come, talk, and say when each end heard, if it is asked."""
-    raise_limit(len(clients))
-    numbers = {client: number for number, client in enumerate(clients)}
-    accepted: dict[int, Talk] = {}
-    while len(accepted) < len(clients):
-        end, (address, port) = door.accept()
-        number = numbers.get((address, port), numbers.get((address, 0), -1))
-        accepted[number] = _talk(end, number % 2 == 0, number in forbidden)
-    far = [accepted[number] for number in range(len(clients))]
-    asks.send(None)
-    pace: Pace = asks.recv()
-    threading.Thread(target=_go_on, args=(far, pace, threading.Event()), daemon=True).start()
-    with suppress(EOFError):
-        while True:
-            asks.recv()
-            asks.send([talk.heard_s for talk in far])
-
-
-def _go_on(talks: Sequence[Talk], pace: Pace, ended: threading.Event) -> None:
-    """Talk, until it is ended: in each step the share of the connections whose turn it is."""
+def _go_on(talks: Sequence[Talk], pace: Pace) -> None:
+    """Talk for ever: in each step the share of the connections whose turn it is."""
     speakers = [talk for talk in talks if talk.speaks]
     groups = [
         Turns([talk for talk in speakers if talk.forbidden], pace.forbidden_every_s),
@@ -184,7 +220,7 @@ def _go_on(talks: Sequence[Talk], pace: Pace, ended: threading.Event) -> None:
         for number in of:
             waiting.register(number, select.EPOLLIN)
         began_s = time.monotonic()
-        while not ended.is_set():
+        while True:
             for group in groups:
                 group.speak(time.monotonic() - began_s)
             for number, _ in waiting.poll(_STEP_S):
