@@ -254,6 +254,26 @@ def test_a_rolling_upgrade_costs_no_connection(lab: Lab, members: list[Firewall]
     assert begun.failed() == 0
 
 
+@pytest.mark.parametrize(
+    "dies", [pytest.param(0, id="the one that drains"), pytest.param(1, marks=pytest.mark.long, id="another one")]
+)
+def test_a_firewall_that_dies_while_one_drains_costs_no_connection(
+    lab: Lab, members: list[Firewall], held: Held, dies: int
+) -> None:
+    """The process has been told to end, and the switch still moves its buckets when a firewall loses its power."""
+    leaving, victim = members[0], members[dies]
+    for process in leaving.processes():
+        processes.send(process, signal.SIGTERM)
+    victim.kill()
+    assert held.alive() == HELD
+    assert connected(lab, 20) == 20
+    until(lambda: not leaving.processes(), "it does not end")
+    for each in members[: dies + 1]:
+        cluster.revive(each)
+        until(lambda each=each: cluster.is_up(each), f"{each.name} does not serve again")
+    assert held.alive() == HELD
+
+
 def test_the_service_learns_which_firewall_the_switch_has_given_up(lab: Lab, members: list[Firewall]) -> None:
     """And that it is heard again; both are events."""
     victim = members[0]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
 from system.sharing_ground import PORT, REPEATED_S, Ends, counted, heal, held, states, talks
 
-from orchestrator.bench.state_sync.programs import Cluster
+from orchestrator.bench.state_sync.programs import Cluster, Node
 from orchestrator.bench.state_sync.syncworld import CLIENT, SERVER, SERVER4, World
 from orchestrator.lab.processes import wait_until
 from orchestrator.statesync.messages import MessageKind
+from orchestrator.statesync.sessions import ENTRIES, Session
 from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
@@ -86,8 +89,7 @@ def test_a_firewall_that_dies_while_it_holds_a_syn_ack_costs_no_connection(
 ) -> None:
     """Its message stops at one hop and its process repeats nothing, so it dies with the packet still held."""
     cluster.change(context=context)
-    at_kind, at_state = f"@th,{8 * (8 + 1)},8 {kind:d}", f"@th,{8 * (8 + 64)},8 {State.SYN_RECEIVED:d}"
-    lossy(f"ip saddr 10.9.{hop[0]}.1 ip daddr 10.9.{hop[1]}.1 {at_kind} {at_state} drop")
+    lossy(f"{between(*hop)} @th,{8 * (8 + 1)},8 {kind:d} {about(State.SYN_RECEIVED)} drop")
     stop_process_of(cluster, 1)
     with handshake(world) as begun:
         wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
@@ -117,6 +119,131 @@ def test_a_firewall_that_dies_before_a_syn_was_answered_costs_no_connection(clus
     finally:
         world.run(SERVER, "nft", "-f", "-", text="table ip sslate\ndelete table ip sslate")
     cluster.start(1)
+    cluster.wait_whole()
+
+
+@pytest.mark.parametrize(
+    ("level", "state"),
+    [(Level.FULL, State.ONE_WAY), (Level.ESTABLISHED, State.BOTH_WAYS)],
+    ids=["question", "answer"],
+)
+@pytest.mark.parametrize("hop", HOPS, ids=lambda hop: f"{hop[0]}to{hop[1]}")
+def test_a_firewall_that_dies_while_it_holds_a_datagram_costs_its_ends_that_one(
+    cluster: Cluster,
+    world: World,
+    ends: Ends,
+    lossy: Callable[[str], None],
+    hop: tuple[int, int],
+    level: Level,
+    state: State,
+) -> None:
+    """Nobody sends it again but the end that asks; through another firewall it is answered."""
+    cluster.change(level=level)
+    lossy(f"{between(*hop)} {about(state)} drop")
+    stop_process_of(cluster, 1)
+    near, far = ends.datagrams()
+    near.send(b"question")
+    if state is State.BOTH_WAYS:
+        _, client = far.recvfrom(100)
+        far.sendto(b"held", client)
+    wait_until(lambda: held(cluster, 1) == 1, "nothing is held", 3)
+    cluster.stop(1)
+    world.via(2)
+    heal(world)
+    near.send(b"asked again")
+    said, client = far.recvfrom(100)
+    assert said == b"asked again"
+    far.sendto(b"answer", client)
+    assert near.recv(100) == b"answer"
+    cluster.start(1)
+    cluster.wait_whole()
+
+
+def between(sender: int, receiver: int) -> str:
+    """Messages of one member to another, in words of nft."""
+    return f"ip saddr 10.9.{sender}.1 ip daddr 10.9.{receiver}.1"
+
+
+def about(state: State) -> str:
+    """Messages about connections in a state, in words of nft: it stands behind the head of UDP and 64 bytes."""
+    return f"@th,{8 * (8 + 64)},8 {state:d}"
+
+
+MANY = 30
+
+
+@pytest.mark.parametrize("victim", [1, 3], ids=["gives", "takes"])
+def test_a_firewall_that_dies_in_a_bulk_transfer_costs_no_connection(
+    cluster: Cluster, world: World, ends: Ends, monkeypatch: pytest.MonkeyPatch, victim: int
+) -> None:
+    """Member 3 comes back and has half of what member 1 knows. If that one dies, it is whole by what member 2 gives."""
+    pairs = [ends.connect() for _ in range(MANY)]
+    cluster.stop(3)
+    wait_until(lambda: cluster.nodes[1].member.followers == {2}, "a member that left is waited for", 3)
+    has_given_half = stop_halfway(cluster.nodes[1], monkeypatch)
+    back = cluster.start(3)
+    assert has_given_half.wait(5), "it is given nothing"
+    wait_until(partial(has_taken_all_of, back, 2), "it does not take the entries of the other member", 5)
+    assert not back.member.is_whole, "half of them is not whole"
+    cluster.stop(victim)
+    if victim == 1:
+        wait_until(lambda: back.member.is_whole, "it does not become whole by the member that is left", 5)
+        assert states(cluster, 3) == [State.ESTABLISHED] * MANY
+        world.via(3)
+        assert all(talks(*pair) for pair in pairs)
+    world.via(2)
+    assert all(talks(*pair) for pair in pairs)
+    assert talks(*ends.connect(patience_s=REPEATED_S))
+    monkeypatch.undo()
+    cluster.start(victim)
+    cluster.wait_whole()
+
+
+def has_taken_all_of(node: Node, other: int) -> bool:
+    """Whether a member has taken another one's entries."""
+    known = node.member.following.get(other)
+    return known is not None and known.is_whole
+
+
+class Half(list[bytes]):
+    """Entries of which half are given."""
+
+
+def stop_halfway(giver: Node, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Have a member give half of its entries and then wait until the session ends; set once it has given them."""
+    give, all_entries, halfway = Session.give, giver.kernel.packed_entries, threading.Event()
+
+    def give_half(session: Session, entries: list[bytes]) -> None:
+        if not isinstance(entries, Half):
+            give(session, entries)
+            return
+        session.send(ENTRIES, b"".join(entries[: len(entries) // 2]))
+        halfway.set()
+        session.receive()
+
+    monkeypatch.setattr(giver.kernel, "packed_entries", lambda: Half(all_entries()))
+    monkeypatch.setattr(Session, "give", give_half)
+    return halfway
+
+
+@pytest.mark.parametrize("victim", [1, 2], ids=["drains", "takes over"])
+def test_a_firewall_that_dies_while_one_drains_costs_no_connection(
+    cluster: Cluster, world: World, ends: Ends, victim: int
+) -> None:
+    """Member 1 leaves, and its traffic has moved to member 2 when one of the two dies."""
+    pairs = [ends.connect() for _ in range(MANY)]
+    cluster.nodes[1].member.leave()
+    pairs.append(ends.connect())
+    world.via(2)
+    pairs.append(ends.connect())
+    cluster.stop(victim)
+    world.via(2 if victim == 1 else 3)
+    assert all(talks(*pair) for pair in pairs)
+    assert talks(*ends.connect(patience_s=REPEATED_S))
+    for number in (1, 2):  # a member that has left does not serve again
+        if number in cluster.nodes:
+            cluster.stop(number)
+        cluster.start(number)
     cluster.wait_whole()
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from system.sharing_ground import FULL, SILENT_S, Ends, talks
+from system.sharing_ground import FULL, REPEATED_S, SILENT_S, Ends, talks
 
 from orchestrator.bench.state_sync.programs import Cluster
 from orchestrator.bench.state_sync.syncworld import Between, World
@@ -46,6 +46,25 @@ def test_a_member_that_is_added_takes_connections_over_and_cuts_none(grown: tupl
         world.via(2)
         assert talks(*begun), "what began through the new one is known to the others"
         assert all(talks(*pair) for pair in before)
+
+
+def test_an_owner_that_dies_while_a_member_comes_costs_no_connection(grown: tuple[World, Cluster]) -> None:
+    """The one that comes has not taken its entries, and takes them from the others, who know the same connections."""
+    world, cluster = grown
+    with Ends.only(world) as ends:
+        before = [ends.connect() for _ in range(MANY)]
+        world.members = range(1, 5)
+        for number in (1, 2, 3):
+            cluster.nodes[number].member.add(4, world.address(4))
+        coming = cluster.start(4).member
+        wait_until(lambda: bool(coming.following), "it follows nobody", 5)
+        cluster.stop(1)
+        wait_until(lambda: coming.is_whole, "it does not become whole by those that are left", 5)
+        world.via(4)
+        assert all(talks(*pair) for pair in before)
+        begun = ends.connect(patience_s=REPEATED_S)
+        world.via(2)
+        assert all(talks(*pair) for pair in (*before, begun))
 
 
 def test_no_more_members_than_there_may_be(grown: tuple[World, Cluster]) -> None:
