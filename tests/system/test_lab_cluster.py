@@ -422,6 +422,33 @@ def test_with_management_and_a_firewalls_links_cut_at_once_no_bucket_has_two_own
     assert {len(names) for names in carriers_of(members, held).values()} == {1}
 
 
+@pytest.fixture
+def unshared(members: list[Firewall]) -> Iterator[None]:
+    """Firewalls that tell each other nothing for a while."""
+    _set_level(members, "none")
+    assert {each.show()["level"] for each in members} == {"none"}
+    yield
+    _set_level(members, "full")
+
+
+def _set_level(members: Sequence[Firewall], level: str) -> None:
+    for each in members:
+        each.forwarder.run(sys.executable, "-m", "orchestrator.cli", "statesync", "set", "--level", level)
+
+
+@pytest.mark.usefixtures("unshared")
+def test_without_sharing_both_directions_of_a_connection_meet_one_firewall(lab: Lab, members: list[Firewall]) -> None:
+    """Buckets are symmetric by themselves: nobody else would know the connection that an answer belongs to."""
+    until(lambda: all(cluster.is_up(each) for each in members), "a firewall does not serve")
+    alone = Held(lab)
+    try:
+        owners = carriers_of(members, alone)
+        assert {len(names) for names in owners.values()} == {1}
+        assert len(set().union(*owners.values())) == len(members), "so few connections may all be of one firewall"
+    finally:
+        alone.close()
+
+
 def carriers_of(members: Sequence[Firewall], held: Held) -> dict[int, set[str]]:
     """Say something in each connection; return by its port the firewalls that its packets of either direction met."""
     with ExitStack() as stack:
