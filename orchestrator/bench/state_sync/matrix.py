@@ -126,6 +126,7 @@ def conclude(results: Results, found: Matrix) -> None:
         spent = found.spent[full]
         results.figures[f"full_sync_owner_program_us_{members}"] = Figure.of([each.owner_us for each in spent], "us")
         results.figures[f"full_sync_members_program_us_{members}"] = Figure.of([each.others_us for each in spent], "us")
+    conclude_apart(results, found)
     none = Sharing(Level.NONE, Context.DIRTY, Confirmation.SYNCHRONOUS, MEMBERS[0])
     results.figures["none_cpu_us"] = Figure.of([cpu_of(run) for run in found.runs[none, _MEASURED]], "us")
     results.figures["none_setup_us"] = Figure.of([setup_of(run) for run in found.runs[none, ALONE]], "us")
@@ -133,6 +134,31 @@ def conclude(results: Results, found: Matrix) -> None:
     results.series += list(_lines(found))
     troubles = ", ".join(f"{name} {count}" for name, count in found.troubles.items()) or "none"
     results.notes.append(f"packets that were not held, sent or freed as planned during the matrix: {troubles}")
+
+
+def conclude_apart(results: Results, found: Matrix) -> None:
+    """Divide the processor time that sharing adds between the owner and the members.
+
+    The kernel does a member's work in whatever process sent the packet, so no clock is the member's own. But a message
+    is the same work at each member that it goes by: the largest and the smallest cluster of a round say what one costs.
+    """
+    added: dict[int, list[float]] = {}
+    for members in MEMBERS:
+        full, none = (
+            Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members) for level in (Level.FULL, Level.NONE)
+        )
+        added[members] = [mine - other for mine, other in found.pairs(full, none, _MEASURED, cpu_of)]
+    few, many = MEMBERS[0], MEMBERS[-1]
+    each_us = [(larger - smaller) / (many - few) for smaller, larger in zip(added[few], added[many], strict=True)]
+    results.figures["full_sync_each_member_cpu_us"] = Figure.of(each_us, "us")
+    for members in MEMBERS:
+        all_us = [(members - 1) * each for each in each_us]
+        owner_us = [total - others for total, others in zip(added[members], all_us, strict=True)]
+        spent = found.spent[Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, members)]
+        kernel_us = [others - programs.others_us for others, programs in zip(all_us, spent, strict=True)]
+        results.figures[f"full_sync_owner_cpu_us_{members}"] = Figure.of(owner_us, "us")
+        results.figures[f"full_sync_members_cpu_us_{members}"] = Figure.of(all_us, "us")
+        results.figures[f"full_sync_members_kernel_us_{members}"] = Figure.of(kernel_us, "us")
 
 
 def _conclude_paper(results: Results, found: Matrix) -> None:

@@ -140,6 +140,10 @@ _NOTES = (
     "full_sync_added_us: median set-up time of one download after another, FULL less NONE; the SYN-ACK is held",
     "..._program_us: microseconds a connection for which the programs ran (kernel.bpf_stats_enabled), on the owner and "
     "on all members together; the rest of what sharing costs is the kernel's, which carries messages",
+    "full_sync_..._cpu_us: what sharing adds to a connection's processor time (FULL less NONE), divided. "
+    "each_member: nine members add more than three, and a sixth of that is what one of the six further members takes; "
+    "members: as many of these as there are beside the owner; owner: the rest; members_kernel: members' less the time "
+    "for which their programs ran",
     "conntrackd (FTFW, NOTRACK: two firewalls) and Redis (a primary and two copies, WAIT 2) are Debian's, and counted "
     "with their processes; the firewall before Redis has only packets with SYN, FIN or RST wait, four of a connection",
     "copies_by_...: where the paper's oddities are looked for. A firewall keeps its connections in Erlang's database "

@@ -1,0 +1,51 @@
+"""What the suite `state-sync` concludes from its runs, with runs made up so that the answer is known."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from orchestrator.bench.results import Results
+from orchestrator.bench.state_sync import matrix
+from orchestrator.bench.state_sync.downloads import Downloads
+from orchestrator.bench.state_sync.matrix import Matrix
+from orchestrator.bench.state_sync.programs import Sharing, Spent
+from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS
+from orchestrator.statesync.states import Confirmation, Context, Level
+
+COUNT = 1_000
+NONE_US, OWNER_US, MEMBER_US, PROGRAM_US = 70.0, 5.0, 4.0, 1.5
+
+
+def made_up(slower: tuple[float, ...]) -> Matrix:
+    """Runs in which sharing costs the owner and each member so much, in rounds of a machine of some speed."""
+    found = Matrix()
+    for members, level, factor in product(MEMBERS, (Level.NONE, Level.FULL), slower):
+        sharing = Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
+        shared_us = OWNER_US + MEMBER_US * (members - 1) if level is Level.FULL else 0.0
+        run = Downloads(COUNT, COUNT * factor * (NONE_US + shared_us), 100.0, 0)
+        found.runs.setdefault((sharing, AT_ONCE[0]), []).append(run)
+        if level is Level.FULL:
+            found.spent.setdefault(sharing, []).append(Spent(2.0, PROGRAM_US * (members - 1)))
+    return found
+
+
+def test_what_sharing_costs_is_divided_between_the_owner_and_the_members() -> None:
+    results = Results("state-sync", {})
+    matrix.conclude_apart(results, made_up((1.0,) * 5))
+    medians = {name: figure.median for name, figure in results.figures.items()}
+    assert medians["full_sync_each_member_cpu_us"] == pytest.approx(MEMBER_US)
+    for members in MEMBERS:
+        assert medians[f"full_sync_owner_cpu_us_{members}"] == pytest.approx(OWNER_US)
+        assert medians[f"full_sync_members_cpu_us_{members}"] == pytest.approx(MEMBER_US * (members - 1))
+        kernel_us = (MEMBER_US - PROGRAM_US) * (members - 1)
+        assert medians[f"full_sync_members_kernel_us_{members}"] == pytest.approx(kernel_us)
+
+
+def test_a_round_is_divided_by_its_own_runs() -> None:
+    """A machine that is twice as slow for a round costs both twice as much, and the interval shows it."""
+    results = Results("state-sync", {})
+    matrix.conclude_apart(results, made_up((1.0, 1.0, 2.0)))
+    figure = results.figures["full_sync_members_cpu_us_3"]
+    assert (figure.low, figure.median, figure.high) == pytest.approx((2 * MEMBER_US, 2 * MEMBER_US, 4 * MEMBER_US))
