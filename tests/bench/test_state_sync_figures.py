@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
 from itertools import product
 
 import pytest
 
 from orchestrator.bench.results import Results
-from orchestrator.bench.state_sync import matrix
+from orchestrator.bench.state_sync import losses, matrix
 from orchestrator.bench.state_sync.downloads import Downloads
 from orchestrator.bench.state_sync.matrix import Matrix
 from orchestrator.bench.state_sync.programs import Sharing, Spent
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS
+from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
 from orchestrator.statesync.states import Confirmation, Context, Level
 
 COUNT = 1_000
@@ -49,3 +51,33 @@ def test_a_round_is_divided_by_its_own_runs() -> None:
     matrix.conclude_apart(results, made_up((1.0, 1.0, 2.0)))
     figure = results.figures["full_sync_members_cpu_us_3"]
     assert (figure.low, figure.median, figure.high) == pytest.approx((2 * MEMBER_US, 2 * MEMBER_US, 4 * MEMBER_US))
+
+
+def test_what_a_setting_may_lose_is_what_the_page_says() -> None:
+    bounds = {setting.figure: setting.bound(1_000, 100) for setting in losses.SETTINGS}
+    assert bounds == {
+        "lost_none": 1_100,
+        "lost_established_dirty_asynchronous": 100,
+        "lost_established_dirty_synchronous": 0,
+        "lost_established_transaction_asynchronous": 100,
+        "lost_established_transaction_synchronous": 0,
+        "lost_full_dirty_asynchronous": 100,
+        "lost_full_dirty_synchronous": 0,
+        "lost_full_transaction_asynchronous": 100,
+        "lost_full_transaction_synchronous": 0,
+    }
+
+
+def test_a_full_run_loses_of_more_than_a_thousand_connections() -> None:
+    assert losses.count_connections(Sizes.full()) == losses.count_connections(Sizes.quick()) == (1_000, 100)
+
+
+def test_a_connection_is_lost_unless_both_of_its_ends_are_heard() -> None:
+    with ExitStack() as stack:
+        pairs = [socket.socketpair() for _ in range(4)]
+        for end in (end for pair in pairs for end in pair):
+            stack.enter_context(end)
+        pairs[1][0].close()
+        pairs[1] = pairs[3][0], pairs[1][1]  # an end of another connection, so that neither hears the other
+        assert losses.count_silent([pairs[0], pairs[2]], 0.2) == 0
+        assert losses.count_silent([pairs[0], pairs[1], pairs[2]], 0.2) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench.state_sync import copies, suite
+from orchestrator.bench.state_sync import copies, losses, suite
 from orchestrator.bench.state_sync.syncsizes import AT_ONCE, Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
@@ -88,6 +88,13 @@ def test_lists_cut_what_they_forbid_and_nothing_else(results: suite.Results) -> 
     assert results.figures["cut_10k_cluster_ms"].median < 5_000
     assert results.figures["cut_10k_cluster_missed"].median == 0
     assert results.figures["cut_10k_cluster_lost"].median == 0
+
+
+def test_each_setting_loses_what_it_may_and_no_more(results: suite.Results) -> None:
+    """All of its messages were lost meanwhile, so what may be lost is."""
+    told, untold = losses.count_connections(_SIZES)
+    for setting in losses.SETTINGS:
+        assert results.figures[setting.figure].median == setting.bound(told, untold), setting
 
 
 def test_a_failover_loses_nothing(results: suite.Results) -> None:

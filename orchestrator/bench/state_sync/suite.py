@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync import clustercuts, copies, failover, matrix
+from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
@@ -40,11 +40,12 @@ def expect_length(*, quick: bool) -> Expected:
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
     copied = len(MEMBERS) * _COPIES_AS
-    return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + 3 * sizes.failovers, _EACH_S[quick])
+    failed = 3 + _LOSSES_AS * len(losses.SETTINGS)
+    return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + failed * sizes.failovers, _EACH_S[quick])
 
 
 def _count_steps(sizes: Sizes) -> int:
-    return 3 * sizes.runs + 3 * sizes.failovers
+    return 3 * sizes.runs + 4 * sizes.failovers
 
 
 def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
@@ -52,7 +53,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     need_root()
     settings = {**asdict(sizes), "members": list(MEMBERS)}
     results = Results("state-sync", settings)
-    numbers = {each.name for kind in (Downloads, Spent, failover.Seen, failover.Scaling, Cut) for each in fields(kind)}
+    numbers = {each.name for kind in _ROWS for each in fields(kind)}
     numbers |= {*copies.NUMBERS}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
     steps = Steps(progress, _count_steps(sizes))
@@ -73,6 +74,10 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
             clustercuts.measure(results, others, sizes, steps, kept)
         except (Missing, Drifted, Unreachable) as error:
             results.absent |= dict.fromkeys(clustercuts.FIGURES, str(error))
+    try:
+        losses.measure(results, f"{prefix}l", sizes, steps, kept)
+    except (Missing, Refused, Unreachable) as error:
+        results.absent |= dict.fromkeys(losses.FIGURES, str(error))
     try:
         failover.measure(results, sizes, steps, Layout(prefix), kept)
     except (Missing, Refused, Unreachable) as error:
@@ -120,8 +125,12 @@ def _beside_peers(
 
 _COPIES_AS = 25
 """A cluster of the database takes as long as so many other measurements."""
+_LOSSES_AS = 4
+"""So many measurements does one setting's losses take."""
 _EACH_S = {False: 0.8, True: 0.8}
 """How long a measurement takes, by whether the run is quick."""
+_ROWS = (Downloads, Spent, failover.Seen, failover.Scaling, losses.Loss, Cut)
+"""What a journal keeps of a measurement."""
 _OURS = "ours"
 _BESIDE: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
     {
@@ -151,6 +160,9 @@ _NOTES = (
     "that looks it up and writes its state; synchronous, unless a figure says otherwise. by_key: looked up by the "
     "table's key; by_attribute: by something else, for which the database locks the whole table. restarts_...: how "
     "often a connection's transactions were begun again, after a pause, because another one had the lock",
+    "lost_none, lost_established_..., lost_full_...: connections lost with their firewall, of 1,000 of which others "
+    "had been told what the setting tells them, and of those of 100 more that opened while its messages were lost. The "
+    "target is what the setting may lose: NONE all, asynchronous the 100, synchronous none",
     "failover: a lab with a spreading switch and three firewalls; 10,000 TCP connections are open, a connection begins "
     "every 20 ms and datagrams of 24 clients are answered every 4 ms; then a firewall neither forwards nor answers. "
     "detect_ms: until the switch's log has both of its ports down; gap_ms: until the last of these clients is "
