@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -244,6 +245,41 @@ def test_of_thousands_of_connections_a_change_cuts_the_random_tenth_that_it_forb
     tracking.load(serving(about("no", Action.DENY, sorted(forbidden)), ALL))
     for answer in (partial(to_client, flags=ACK), partial(from_client, flags=ACK)):
         assert pass_through(tracking, {each: answer(each) for each in everybody}) == set(everybody) - forbidden
+
+
+KNOWN = re.compile(r"^(\w+),orig=\(src=([\d.]+),dst=([\d.]+),sport=(\d+),dport=(\d+)\)", re.MULTILINE)
+PARTS = {
+    "a whole tuple": {
+        "ct_nw_src": "198.18.0.7", "ct_nw_dst": "10.1.0.1", "ct_nw_proto": "6", "ct_tp_src": "4000", "ct_tp_dst": "80"
+    },
+    "an address and a protocol": {"ct_nw_src": "198.18.0.7", "ct_nw_proto": "6"},
+    "an address": {"ct_nw_src": "198.18.0.7"},
+    "a protocol": {"ct_nw_proto": "17"},
+    "the server and a protocol": {"ct_nw_dst": "10.1.0.1", "ct_nw_proto": "6"},
+}  # fmt: skip
+"""What is flushed, in the daemon's words."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_daemon_flushes_the_connections_of_a_tuple_or_a_part_of_it(tracking: Tracking, part: str) -> None:
+    """Nothing of ours asks for it: a change of rows cuts what it forbids, and a flush cuts what is permitted."""
+    zone, everybody = zone_of(tracking.load(serving(ALL)).domain), range(300)
+    for made in (partial(from_client, flags=SYN), partial(to_client, flags=SYN | ACK)):
+        pass_through(tracking, {client: made(client) for client in everybody})
+    pass_through(tracking, {client: from_client(client, 0, UDP) for client in everybody})
+    real, words = tracking.twins.real, PARTS[part]
+    before = known(real, zone)
+    assert len(before) == 2 * len(everybody)
+    real.control("dpctl/flush-conntrack", f"zone={zone}", ",".join(f"{name}={each}" for name, each in words.items()))
+    assert before - known(real, zone) == {each for each in before if words.items() <= each}
+
+
+def known(real: RealSwitch, zone: int) -> set[frozenset[tuple[str, str]]]:
+    """The connections of a zone: each the fields of its first packet."""
+    names = ("ct_nw_proto", "ct_nw_src", "ct_nw_dst", "ct_tp_src", "ct_tp_dst")
+    numbers = {"tcp": str(TCP), "udp": str(UDP)}
+    found = KNOWN.findall(real.control("dpctl/dump-conntrack", f"zone={zone}"))
+    return {frozenset(zip(names, (numbers[protocol], *ends), strict=True)) for protocol, *ends in found}
 
 
 def test_connections_of_strangers_share_cache_entries(tracking: Tracking) -> None:
