@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from orchestrator.bench.results import Results
-from orchestrator.bench.state_sync import losses, matrix
+from orchestrator.bench.state_sync import losses, lostsyns, matrix
 from orchestrator.bench.state_sync.downloads import Downloads
 from orchestrator.bench.state_sync.matrix import Matrix
 from orchestrator.bench.state_sync.programs import Sharing, Spent
@@ -26,7 +26,7 @@ def made_up(slower: tuple[float, ...]) -> Matrix:
     for members, level, factor in product(MEMBERS, (Level.NONE, Level.FULL), slower):
         sharing = Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
         shared_us = OWNER_US + MEMBER_US * (members - 1) if level is Level.FULL else 0.0
-        run = Downloads(COUNT, COUNT * factor * (NONE_US + shared_us), 100.0, 0)
+        run = Downloads(COUNT, COUNT * factor * (NONE_US + shared_us), 100.0, 100.0, 0)
         found.runs.setdefault((sharing, AT_ONCE[0]), []).append(run)
         if level is Level.FULL:
             found.spent.setdefault(sharing, []).append(Spent(2.0, PROGRAM_US * (members - 1)))
@@ -81,3 +81,25 @@ def test_a_connection_is_lost_unless_both_of_its_ends_are_heard() -> None:
         pairs[1] = pairs[3][0], pairs[1][1]  # an end of another connection, so that neither hears the other
         assert losses.count_silent([pairs[0], pairs[2]], 0.2) == 0
         assert losses.count_silent([pairs[0], pairs[1], pairs[2]], 0.2) == 1
+
+
+def test_means_of_larger_clusters_are_told_beside_a_cluster_of_three_with_and_without_lost_syns() -> None:
+    """A second for each of two thousand is half a millisecond: most of a short set-up, and little of a long one."""
+    plain_us, dearer = {25: 700.0, 100: 4_400.0}, {3: 1.0, 6: 1.2, 9: 1.5}
+    found = {
+        (kind, at_once): [plain_us[at_once] * dearer[kind.members] + (1e6 / lostsyns.LOST_OF if kind.loses else 0.0)]
+        for kind in lostsyns.KINDS
+        for at_once in AT_ONCE
+    }
+    results = Results("state-sync", {})
+    lostsyns.conclude(results, found)
+    assert {name: round(figure.median, 2) for name, figure in results.figures.items()} == {
+        "no_lost_syns_25_6_members_vs_3": 1.2,
+        "no_lost_syns_25_9_members_vs_3": 1.5,
+        "lost_syns_25_6_members_vs_3": 0.7,
+        "lost_syns_25_9_members_vs_3": 0.88,
+        "no_lost_syns_100_6_members_vs_3": 1.2,
+        "no_lost_syns_100_9_members_vs_3": 1.5,
+        "lost_syns_100_6_members_vs_3": 1.08,
+        "lost_syns_100_9_members_vs_3": 1.35,
+    }

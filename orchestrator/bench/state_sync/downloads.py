@@ -33,7 +33,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """One run: CPU time in all, and the median set-up time.
+    """One run: CPU time in all, and set-up times.
 
     `failed` counts downloads without their byte.
     """
@@ -41,6 +41,7 @@ class Downloads:
     count: int
     cpu_us: float
     setup_median_us: float
+    setup_mean_us: float
     failed: int
 
     @property
@@ -52,7 +53,8 @@ class Downloads:
     def recall_or_measure(cls, journal: Journal, name: str, measure: Callable[[], Downloads]) -> Downloads:
         """Return a run that a journal has, or that is made now."""
         row = journal.row(name, lambda: asdict(measure()))
-        return cls(int(row["count"]), row["cpu_us"], row["setup_median_us"], int(row["failed"]))
+        setups = row["setup_median_us"], row["setup_mean_us"]
+        return cls(int(row["count"]), row["cpu_us"], *setups, int(row["failed"]))
 
 
 def compile_native(name: str, folder: Path) -> Path:
@@ -135,8 +137,8 @@ class Web:
         lines = self._run_load(count, at_once, settings).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
         cpu_us, failed = map(int, lines[0].split())
-        times = [float(line) for line in lines[1:]]
-        return Downloads(count, cpu_us + served_us, statistics.median(times) if times else math.nan, failed)
+        times = [float(line) for line in lines[1:]] or [math.nan]
+        return Downloads(count, cpu_us + served_us, statistics.median(times), statistics.fmean(times), failed)
 
     def _run_load(self, count: int, at_once: int, settings: Mapping[str, str]) -> str:
         words = [str(self._client), self._ends.address, str(PORT), str(count), str(at_once)]

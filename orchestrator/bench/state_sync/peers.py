@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -79,7 +80,7 @@ class Peers:
             before = _sum_run_us(processes)
             found = self._web.download(count, at_once)
             _wait_quiet(processes)
-            return Downloads(count, found.cpu_us + _sum_run_us(processes) - before, found.setup_median_us, found.failed)
+            return replace(found, cpu_us=found.cpu_us + _sum_run_us(processes) - before)
 
     @contextmanager
     def _run_conntrackd(self, mode: str) -> Iterator[Sequence[subprocess.Popen[str]]]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, matrix
+from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, lostsyns, matrix
 from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
@@ -39,13 +39,13 @@ def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
-    copied = len(MEMBERS) * _COPIES_AS
+    copied = (len(MEMBERS) + 1) * _COPIES_AS + _LOST_AS * len(lostsyns.KINDS) * len(AT_ONCE)
     failed = 3 + _LOSSES_AS * len(losses.SETTINGS)
     return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + failed * sizes.failovers, _EACH_S[quick])
 
 
 def _count_steps(sizes: Sizes) -> int:
-    return 3 * sizes.runs + 4 * sizes.failovers
+    return 5 * sizes.runs + 4 * sizes.failovers
 
 
 def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, journal: Path | None = None) -> Results:
@@ -54,7 +54,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     settings = {**asdict(sizes), "members": list(MEMBERS)}
     results = Results("state-sync", settings)
     numbers = {each.name for kind in _ROWS for each in fields(kind)}
-    numbers |= {*copies.NUMBERS}
+    numbers |= {*copies.NUMBERS, *copies.SWEPT_NUMBERS}
     kept = Journal(journal, {"suite": results.suite, **settings}, numbers)
     steps = Steps(progress, _count_steps(sizes))
     with ExitStack() as stack:
@@ -62,6 +62,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
         programs = stack.enter_context(Programs(world))
         web = stack.enter_context(Web(world, _make_folder(stack)))
         matrix.conclude(results, matrix.measure(programs, web, sizes, steps, kept))
+        lostsyns.measure(results, world, programs, web, sizes, steps, kept)
         others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
         folder = _make_folder(stack)
         peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
@@ -125,8 +126,8 @@ def _beside_peers(
 
 _COPIES_AS = 25
 """A cluster of the database takes as long as so many other measurements."""
-_LOSSES_AS = 4
-"""So many measurements does one setting's losses take."""
+_LOST_AS, _LOSSES_AS = 3, 8
+"""So many measurements does one with a lost SYN take, which waits a second, and one setting's losses."""
 _EACH_S = {False: 0.8, True: 0.8}
 """How long a measurement takes, by whether the run is quick."""
 _ROWS = (Downloads, Spent, failover.Seen, failover.Scaling, losses.Loss, Cut)
@@ -160,6 +161,14 @@ _NOTES = (
     "that looks it up and writes its state; synchronous, unless a figure says otherwise. by_key: looked up by the "
     "table's key; by_attribute: by something else, for which the database locks the whole table. restarts_...: how "
     "often a connection's transactions were begun again, after a pause, because another one had the lock",
+    f"copies_swept, _unswept: tables that hold {copies.HELD:,} open connections, three members, means of 25 at once, "
+    "looked up by the key; the table with half-open connections is read whole, in one activity, again and again "
+    "(swept), or not. A packet that writes into a table which a transaction reads begins anew after a pause "
+    "(swept_restarts, for each connection). At NONE that table has the open connections, too, at ESTABLISHED they have "
+    "one of their own. swept_dirty: the same without transactions, which lock nothing",
+    "lost_syns_...: mean set-up time (FULL, transactions, synchronous) of larger clusters in times of that of three "
+    f"members whose firewall loses one SYN of {lostsyns.LOST_OF:,}; its client sends it again after a second. "
+    "no_lost_syns_...: the same where it loses none",
     "lost_none, lost_established_..., lost_full_...: connections lost with their firewall, of 1,000 of which others "
     "had been told what the setting tells them, and of those of 100 more that opened while its messages were lost. The "
     "target is what the setting may lose: NONE all, asynchronous the 100, synchronous none",
