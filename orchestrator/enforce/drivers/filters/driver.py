@@ -122,7 +122,7 @@ class FilterDriver:
         """
         before = self._held if self._held is not None else self._read().objects
         self._held = None
-        removed = {key for key, _ in self._normal(delta.removed)}
+        removed = set(self._keys(delta.removed))
         after = {key: text for key, text in before.items() if key not in removed}
         after.update(self._normal(delta.added))
         self.tool.write(before, after, stamp)
@@ -153,6 +153,12 @@ class FilterDriver:
     def packets_under(self, comment: str) -> int:
         """Return the packets under a comment when the device was last read."""
         return sum(count.packets for count in self._counts if count.comment == comment)
+
+    def _keys(self, flows: FlowTable) -> Iterator[Key]:
+        """The names of this driver's rows, without reading what they hold."""
+        for flow in flows.rows():
+            if flow.table in self.tool.filters:
+                yield Key(Filter(flow.table), flow.match.decode())
 
     def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
         """The rows of this driver's filters as objects in normal form."""
