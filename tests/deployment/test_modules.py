@@ -24,6 +24,7 @@ from orchestrator.bootstrap import create_token
 from orchestrator.client import Client, Host
 from orchestrator.client.proposals import ProposedAbout
 from orchestrator.errors import NotFound
+from orchestrator.policy.addresses import Prefix
 from orchestrator.store.records import Role
 
 pytestmark = pytest.mark.skipif(not (ANSIBLE / ".ready").exists(), reason="needs Ansible: `make ansible` installs it")
@@ -202,6 +203,54 @@ def test_hosts_and_firewalls_come_and_go(modules: Modules, admin: Client) -> Non
     )  # fmt: skip
     assert [each["changed"] for each in results] == [True, False, True, True, False, True, True, False]
     assert admin.domains.read_hosts("members") == ()
+
+
+def test_endpoints_of_a_shared_leg_come_move_and_go(modules: Modules, admin: Client) -> None:
+    admin.domains.create("legs")
+    admin.tenants.create("leg", domain="legs", prefixes=[Prefix.parse("198.51.100.0/24")])
+    first = {
+        "domain": "legs", "name": "web1", "tenant": "leg", "port": "tenants", "mac": "02:00:00:00:00:1A",
+        "prefixes": ["198.51.100.11"], "shared": True,
+    }  # fmt: skip
+    second = {**first, "name": "web2", "mac": "02:00:00:00:00:12", "prefixes": ["198.51.100.12/32"]}
+    (tried,) = modules.run(("aclflow_endpoint", first), check=True)
+    assert tried["changed"]
+    assert admin.domains.read_endpoints("legs") == ()
+    spelt = {**first, "mac": "02:00:00:00:00:1a", "prefixes": ["198.51.100.11/32"]}
+    done, again, beside, moved, alone, gone, twice = modules.run(
+        ("aclflow_endpoint", first), ("aclflow_endpoint", spelt), ("aclflow_endpoint", second),
+        ("aclflow_endpoint", {**second, "port": "inside"}),
+        ("aclflow_endpoint", {**second, "shared": False}),
+        ("aclflow_endpoint", {"domain": "legs", "name": "web1", "state": "absent"}),
+        ("aclflow_endpoint", {"domain": "legs", "name": "web1", "state": "absent"}),
+    )  # fmt: skip
+    assert [each["changed"] for each in (done, again, beside, moved)] == [True, False, True, True]
+    assert done["diff"]["after"]["shared"] is True  # type: ignore[index]
+    assert alone["failed"], "one that shares with nobody has its port to itself"
+    assert [each["changed"] for each in (gone, twice)] == [True, False]
+    (left,) = admin.domains.read_endpoints("legs")
+    assert (left.name, left.port, left.shared) == ("web2", "inside", True)
+
+
+def test_an_endpoint_that_lacks_something_is_refused_with_its_place(modules: Modules, admin: Client) -> None:
+    admin.domains.create("lacking")
+    admin.tenants.create("owner", domain="lacking", prefixes=[Prefix.parse("203.0.113.0/28")])
+    whole = {
+        "domain": "lacking", "name": "e", "tenant": "owner", "port": "veth1", "mac": "02:00:00:00:00:21",
+        "prefixes": ["203.0.113.1"],
+    }  # fmt: skip
+    without, prefix, mac, others = modules.run(
+        ("aclflow_endpoint", {key: value for key, value in whole.items() if key != "port"}),
+        ("aclflow_endpoint", {**whole, "prefixes": ["203.0.113.1/28"]}),
+        ("aclflow_endpoint", {**whole, "mac": "nothing"}),
+        ("aclflow_endpoint", {**whole, "prefixes": ["192.0.2.1"]}),
+    )
+    assert all(each["failed"] for each in (without, prefix, mac, others))
+    assert "port" in str(without["msg"])
+    assert "has host bits set" in str(prefix["msg"])
+    assert "mac" in str(mac["msg"])
+    assert "192.0.2.1" in str(others["msg"])
+    assert admin.domains.read_endpoints("lacking") == ()
 
 
 def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -> None:
