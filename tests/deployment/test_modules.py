@@ -25,7 +25,9 @@ from orchestrator.client import Client, Host
 from orchestrator.client.proposals import ProposedAbout
 from orchestrator.errors import NotFound
 from orchestrator.policy.addresses import Prefix
+from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.store.records import Role
+from orchestrator.wire.firewalls import Plane
 
 pytestmark = pytest.mark.skipif(not (ANSIBLE / ".ready").exists(), reason="needs Ansible: `make ansible` installs it")
 
@@ -251,6 +253,61 @@ def test_an_endpoint_that_lacks_something_is_refused_with_its_place(modules: Mod
     assert "mac" in str(mac["msg"])
     assert "192.0.2.1" in str(others["msg"])
     assert admin.domains.read_endpoints("lacking") == ()
+
+
+def test_a_fleet_is_made_changed_drained_and_ended(modules: Modules, admin: Client, service: Served) -> None:
+    admin.domains.create("clouded")
+    fleet = {"domain": "clouded", "size": 2, "limits": {"fewest": 1, "most": 4}, "patience": {"build_s": 1800}}
+    (tried,) = modules.run(("aclflow_fleet", fleet), check=True)
+    assert tried["changed"]
+    with pytest.raises(NotFound):
+        admin.fleet.read("clouded")
+    done, again, more = modules.run(
+        ("aclflow_fleet", fleet), ("aclflow_fleet", fleet),
+        ("aclflow_fleet", {"domain": "clouded", "spread": False, "limits": {"most": 5}}),
+    )  # fmt: skip
+    assert [each["changed"] for each in (done, again, more)] == [True, False, True]
+    found = admin.fleet.read("clouded").settings
+    assert (found["size"], found["spread"], found["patience"]["build_s"]) == (2, False, 1800)
+    assert (found["limits"]["fewest"], found["limits"]["most"]) == (1, 5), "what is left out stays"
+    assert more["settings"] == found
+    with service.service.parts.store.write() as unit:
+        unit.fleets.ask("clouded", 2, Plane.NFTABLES, "a test")
+    drain = ("aclflow_fleet", {"domain": "clouded", "drain": ["fw-1", "fw-9"]})
+    (tried,) = modules.run(drain, check=True)
+    assert tried["drained"] == ["fw-1"]
+    assert {each.state for each in admin.fleet.read("clouded").members} == {"requested"}
+    gone, twice = modules.run(drain, drain)
+    assert [(each["changed"], each["drained"]) for each in (gone, twice)] == [(True, ["fw-1"]), (False, [])]
+    assert {each.name: each.state for each in admin.fleet.read("clouded").members}["fw-1"] == "leaving"
+    auto, alarms, off = modules.run(
+        *(("aclflow_fleet", {"domain": "clouded", "size": size}) for size in ("auto", "alarms", 0))
+    )
+    assert [each["changed"] for each in (auto, alarms, off)] == [True, True, True]
+    assert alarms["settings"]["alarms"] is True  # type: ignore[index]
+    assert (off["settings"]["alarms"], off["settings"]["size"]) == (False, 0)  # type: ignore[index]
+    (held,) = modules.run(("aclflow_fleet", {"domain": "clouded", "state": "absent"}))
+    assert held["failed"]
+    assert "still has" in str(held["msg"])
+    with service.service.parts.store.write() as unit:
+        for state in (MemberState.FAILED, MemberState.GONE):
+            for member in unit.fleets.members("clouded"):
+                unit.fleets.advance(member, Step(state, "a test"))
+    ended, over = modules.run(*[("aclflow_fleet", {"domain": "clouded", "state": "absent"})] * 2)
+    assert [each["changed"] for each in (ended, over)] == [True, False]
+
+
+def test_settings_of_a_fleet_that_are_none_are_refused_with_their_place(modules: Modules, admin: Client) -> None:
+    admin.domains.create("odd")
+    words, most, key = modules.run(
+        ("aclflow_fleet", {"domain": "odd", "size": "many"}),
+        ("aclflow_fleet", {"domain": "odd", "limits": {"fewest": 3, "most": 2}}),
+        ("aclflow_fleet", {"domain": "odd", "limits": {"nothing": 1}}),
+    )
+    assert all(each["failed"] for each in (words, most, key))
+    assert "size: 'many' is no number" in str(words["msg"])
+    assert "limits.most" in str(most["msg"])
+    assert "nothing" in str(key["msg"])
 
 
 def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -> None:
