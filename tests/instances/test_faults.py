@@ -19,6 +19,10 @@ from twohosts.projects import heartbeats
 
 from orchestrator.policy.addresses import Prefix
 
+_LISTENERS = ("nova-conductor", "nova-scheduler", "nova-compute-one")
+"""Of Nova: what it says to one of them before that one listens again is lost."""
+_RECONNECTED = b"Reconnected to AMQP server"
+
 
 def test_packets_pass_while_everything_around_the_switch_is_dead(cloud: Cloud, shop: Instance) -> None:
     until(lambda: fetches(cloud, shop.address))
@@ -72,6 +76,22 @@ def test_an_instance_that_is_booted_while_everything_is_dead_comes_up_when_it_is
     until(lambda: booted.address not in cloud.announced(), LONG_S)
 
 
+def test_what_keeps_a_host_s_routes_is_killed_and_routes_stay_and_wait(cloud: Cloud, shop: Instance) -> None:
+    until(lambda: fetches(cloud, shop.address))
+    cloud.kill("uplink-one")
+    try:
+        assert fetches(cloud, shop.address, patience_s=60.0)
+        assert not fetches(cloud, shop.address, 81)
+        booted = example.boot(cloud, shop.project, "unrouted", "one")
+        assert booted.address not in cloud.announced(), "nobody is there to make its route"
+    finally:
+        cloud.hosts["one"].start_routing()
+    until(lambda: fetches(cloud, booted.address), LONG_S)
+    shop.project.cloud.compute.delete_server(booted.server)
+    until(lambda: booted.address not in cloud.announced(), LONG_S)
+    assert fetches(cloud, shop.address, patience_s=60.0)
+
+
 def test_a_resolver_that_was_killed_is_started_again(cloud: Cloud, shop: Instance) -> None:
     host = cloud.hosts["one"]
     before = host.processes("dnsmasq")
@@ -114,6 +134,27 @@ def test_what_answers_a_host_s_instances_is_killed_and_they_keep_what_they_have(
         host.start_routing()
     until(lambda: NAMED in typed(cloud, shop, f"nslookup {NAME}"))
     assert f"lease of {shop.address} obtained" in typed(cloud, shop, "udhcpc -n -q -i eth0 -s /etc/address")
+
+
+def test_a_port_that_is_made_while_the_broker_is_dead_gets_its_instance(cloud: Cloud, shop: Instance) -> None:
+    network = shop.project.cloud.network
+    logs = [cloud.place.root / "log" / f"{name}.log" for name in _LISTENERS]
+    before = {log: log.stat().st_size for log in logs}
+    cloud.kill("rabbit")
+    try:
+        made = network.create_port(network_id=network.find_network(shop.project.name).id, binding_host_id="one")
+        until(lambda: made.id in endpoints(cloud))
+        assert fetches(cloud, shop.address, patience_s=60.0)
+    finally:
+        cloud.stack.start("rabbit")
+        cloud.stack.wait("rabbit")
+    until(lambda: all(_RECONNECTED in log.read_bytes()[before[log] :] for log in logs), LONG_S)
+    server = shop.project.boot("brokered", "one", plug={"port": made.id})
+    booted = example.wait_until_up(shop.project, server, "one")
+    until(lambda: fetches(cloud, booted.address), LONG_S)
+    shop.project.cloud.compute.delete_server(server)
+    network.delete_port(made.id)
+    until(lambda: booted.address not in cloud.announced(), LONG_S)
 
 
 def test_an_endpoint_that_is_lost_comes_back_and_one_too_many_goes(cloud: Cloud, shop: Instance) -> None:

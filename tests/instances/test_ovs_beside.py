@@ -1,18 +1,19 @@
 """ML2/OVS and its firewall on the same host and switch: both networks carry packets, and neither touches the other's.
 
-How long a rule takes from its call to the first packet that it lets through is printed for both, in turn. Packets
+How long rules take from their call to the first packet that they let through is printed for both, in turn. Packets
 come from namespaces that are plugged as os-vif plugs an instance.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from instances.looking import LONG_S, endpoints, fetches
+from instances.looking import LONG_S, endpoints, fetches, typed
 from instances.plugged import PORT, Stream, plugged, streaming
 from patience import until
 from twohosts import example
@@ -22,7 +23,8 @@ from twohosts.projects import Project, gateways_of
 
 from orchestrator.policy.formats.native import acl_from_json
 
-_ROUNDS, _CHANGES = 5, 10
+_ROUNDS, _CHANGES, _BOOTS, _MANY = 5, 10, 3, 999
+"""How often is measured, and how many rules come before the one that lets packets through."""
 _Record = Callable[[str, object], None]
 
 
@@ -34,9 +36,10 @@ class Theirs:
     api: Any
     group: str
 
-    def permit(self) -> list[str]:
-        """Let the stream in; return the name of the rule."""
-        return [each.id for each in self.api.create_security_group_rules([_their_rule(self.group)])]
+    def permit(self, others: int = 0) -> list[str]:
+        """Let the stream in, after some other rules; return the names of all."""
+        rules = [_their_rule(self.group, f"10.0.{each >> 8}.{each & 255}/32") for each in range(others)]
+        return [each.id for each in self.api.create_security_group_rules([*rules, _their_rule(self.group)])]
 
     def remove(self, rules: list[str]) -> None:
         """Take rules away again."""
@@ -97,6 +100,7 @@ def network(cloud: Cloud, shop: Instance) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def theirs(cloud: Cloud, shop: Instance, network: Any) -> Iterator[Theirs]:
     api = shop.project.cloud.network
+    api.update_quota(shop.project.id, security_group_rules=2 * _MANY)
     group = api.create_security_group(name="probe")
     ports = [
         api.create_port(network_id=network.id, binding_host_id="one", security_group_ids=[group.id]) for _ in range(2)
@@ -188,6 +192,67 @@ def test_the_agent_takes_no_port_of_aclflow_s(cloud: Cloud, shop: Instance, netw
     assert not fetches(cloud, booted.address, 81)
     shop.project.cloud.compute.delete_server(booted.server)
     until(lambda: booted.address not in cloud.announced(), LONG_S)
+
+
+def test_a_running_instance_goes_over_to_aclflow_and_back_by_one_port_after_the_other(
+    cloud: Cloud, shop: Instance, network: Any
+) -> None:
+    project, api, compute = shop.project, shop.project.cloud.network, shop.project.cloud.compute
+    server = project.boot("changer", "one", plug={"uuid": network.id})
+    until(lambda: project.server(server).status == "ACTIVE", LONG_S, what=lambda: project.server(server))
+    until(lambda: "terminal ready" in project.log(server), LONG_S)
+    changer = Instance("changer", project, "one", project.server(server), "", "")
+    before = project.port(server)
+
+    port = _plug_in(project, server, api.find_network(project.name).id)
+    address = next(each["ip_address"] for each in port.fixed_ips if ":" not in each["ip_address"])
+    until(lambda: "eth1" in typed(cloud, changer, "ls /sys/class/net"))
+    typed(cloud, changer, "ip link set eth1 up; udhcpc -n -q -t 60 -T 1 -i eth1 -s /etc/address")
+    until(lambda: fetches(cloud, address), LONG_S)
+    assert not fetches(cloud, address, 81)
+    compute.delete_server_interface(before.id, server)
+    until(lambda: "eth0" not in typed(cloud, changer, "ls /sys/class/net"), LONG_S)
+    assert fetches(cloud, address, patience_s=60.0)
+
+    _plug_in(project, server, network.id)
+    compute.delete_server_interface(port.id, server)
+    until(lambda: port.id not in endpoints(cloud), LONG_S)
+    until(lambda: address not in cloud.announced(), LONG_S)
+    assert not fetches(cloud, address)
+    compute.delete_server(server)
+    until(lambda: project.port(server) is None, LONG_S)
+
+
+def _plug_in(project: Project, server: Any, network: str) -> Any:
+    """Have Nova plug an instance into one more network; return the port when it is active."""
+    made = project.cloud.compute.create_server_interface(server, net_id=network)
+    port = project.cloud.network.get_port
+    until(lambda: port(made.port_id).status == "ACTIVE", LONG_S, what=lambda: port(made.port_id))
+    return port(made.port_id)
+
+
+def test_instances_of_both_become_active(shop: Instance, network: Any, record_property: _Record) -> None:
+    """From the call to the moment when Nova has plugged the instance, Neutron's word has come, and it runs."""
+    project = shop.project
+    taken: dict[str, list[float]] = {"neutron_ovs": [], "rest": []}
+    for number in range(_BOOTS):
+        for name, plug in (("neutron_ovs", {"uuid": network.id}), ("rest", None)):
+            begun = time.monotonic()
+            server = project.boot(f"{name}{number}", "one", plug=plug)
+            until(lambda server=server: project.server(server).status != "BUILD", LONG_S)
+            assert project.server(server).status == "ACTIVE"
+            taken[name].append(time.monotonic() - begun)
+            assert project.port(server).status == "ACTIVE"
+            project.cloud.compute.delete_server(server)
+            until(lambda server=server: project.port(server) is None, LONG_S)
+    _tell(record_property, "boot", {name: statistics.median(each) for name, each in taken.items()})
+
+
+def test_both_open_by_a_thousand_rules(theirs: Theirs, ours: Ours, record_property: _Record) -> None:
+    taken = {"rest": ours.stream.opened_after_s(lambda: ours.permit(_MANY))}
+    taken["neutron_ovs"] = theirs.stream.opened_after_s(lambda: theirs.permit(_MANY))
+    _tell(record_property, "thousand_rules", taken)
+    ours.remove()
 
 
 def _other(theirs: Theirs, number: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from allinone.contents import PROJECT, connect
 from allinone.place import Place
 from openstack.connection import Connection
+from openstack.exceptions import ConflictException
 
 from twohosts.addresses import PROJECTS, PROJECTS6
 from twohosts.image import IMAGE
@@ -74,8 +75,11 @@ class Project:
         return four, six
 
     def log(self, server: Any) -> str:
-        """What the instance wrote to its terminal, as Nova shows it."""
-        return str(self.cloud.compute.get_server_console_output(server.id)["output"])
+        """What the instance wrote to its terminal, as Nova shows it; nothing while Nova says that it is not ready."""
+        try:
+            return str(self.cloud.compute.get_server_console_output(server.id)["output"])
+        except ConflictException:
+            return ""
 
 
 def gateways_of(*projects: Project, version: int) -> list[str]:
