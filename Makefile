@@ -42,7 +42,7 @@ BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 # Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
 more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
 
-.PHONY: help demo test test-long test-openstack cloud test-cloud test-ryu test-ansible deploy-log search chaos lint format bench docs advisories package images pictures packages lock clean announcement
+.PHONY: help demo test test-long test-openstack cloud test-cloud bench-cloud test-ryu test-ansible deploy-log search chaos lint format bench docs advisories package images pictures packages lock clean announcement
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -101,6 +101,11 @@ test-cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING)
 test-cloud: packages $(VENV)/.ready  ## stories of instances in such a cloud; 16 GiB of memory and an hour are enough
 	$(more-packages)
 	INSTANCES=1 $(BIN)/pytest tests/instances
+
+bench-cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING) iperf3 lighttpd
+bench-cloud: packages $(VENV)/.ready  ## Neutron's own firewall beside aclflow's in such a cloud; QUICK=1 for a short run
+	$(more-packages)
+	@PYTHONPATH=tests/openstack $(BIN)/python -W ignore -m twohosts bench $(if $(QUICK),--quick) --out docs/benchmarks/cloud
 
 test-ryu: packages .venv-ryu/.ready  ## the same OpenFlow app under real ryu, in an environment of its own
 	.venv-ryu/bin/python -m pytest -p no:cacheprovider -c tests/ryu/pytest.ini tests/ryu

@@ -12,6 +12,7 @@ from orchestrator.bench.attack import suite as attack
 from orchestrator.bench.attack import tuples
 from orchestrator.bench.classifier import suite as classifier
 from orchestrator.bench.classifiers import suite as classifiers
+from orchestrator.bench.cloud import suite as cloud
 from orchestrator.bench.console import suite as console
 from orchestrator.bench.control_plane import suite as control_plane
 from orchestrator.bench.edge import suite as edge
@@ -45,6 +46,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "firewall-server": firewall_server.run,
         "classifier": classifier.run,
         "classifiers": classifiers.run,
+        "cloud": cloud.run,
         "console": console.run,
         "state-sync": state_sync.run,
         "scale": scale.run,
@@ -55,6 +57,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
 JOURNALLED: Mapping[str, Callable[..., Expected]] = MappingProxyType(
     {
         "acl-size": acl_size.expect_length,
+        "cloud": cloud.expect_length,
         "promotion": promotion.expect_length,
         "scale": scale.expect_length,
         "state-sync": state_sync.expect_length,

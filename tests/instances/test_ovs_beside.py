@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 from instances.looking import LONG_S, endpoints, fetches, typed
-from instances.plugged import PORT, Stream, plugged, streaming
+from instances.plugged import plugged
 from patience import until
 from twohosts import example
+from twohosts.beside import ovs_network
 from twohosts.cloud import Cloud
 from twohosts.example import Instance
 from twohosts.projects import Project, gateways_of
 
+from orchestrator.bench.cloud.plugs import PORT, Stream, streaming
 from orchestrator.policy.formats.native import acl_from_json
 
 _ROUNDS, _CHANGES, _BOOTS, _MANY = 5, 10, 3, 999
@@ -84,17 +86,8 @@ def _our_rule(name: str, source: str | None = None) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def network(cloud: Cloud, shop: Instance) -> Iterator[Any]:
     """A network of ML2/OVS, whose agent runs on `one`."""
-    api = shop.project.cloud.network
-    cloud.hosts["one"].start_neutron_agent()
-    until(lambda: any(each.is_alive for each in api.agents(binary="neutron-openvswitch-agent", host="one")), LONG_S)
-    made = api.create_network(name="plain", provider_network_type="local")
-    api.create_subnet(network_id=made.id, ip_version=4, cidr="192.0.2.0/24", is_dhcp_enabled=False, gateway_ip=None)
-    yield made
-    api.delete_network(made.id)
-    cloud.hosts["one"].stop("neutron-agent")
-    for agent in api.agents(host="one"):
-        api.delete_agent(agent.id)
-    cloud.hosts["one"].run("ovs-vsctl", "--if-exists", "del-br", "br-int")
+    with ovs_network(cloud, shop.project) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

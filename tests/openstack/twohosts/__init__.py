@@ -18,4 +18,5 @@ image.py      the kernel and the first disk of instances
 projects.py   two projects, each with a network, and their instances
 terminal.py   the keyboard and screen of an instance
 cloud.py      all of it: begin and end
+beside.py     ML2/OVS beside aclflow, as `aclflow bench cloud` measures both
 """

@@ -35,6 +35,8 @@ from twohosts.addresses import (
 )
 
 ACLFLOW = (sys.executable, "-m", "orchestrator.cli")
+POLLING_S = 2
+"""How often ML2/OVS' agent looks at its switch, where it runs."""
 _HERE = Path(__file__).parent
 _OWN = (
     "run", "etc/libvirt", "etc/ssh", "var/lib/libvirt", "var/lib/nova", "var/cache/libvirt", "var/log/libvirt",
@@ -107,7 +109,7 @@ class ComputeHost:
         known = {
             **words, "host": self.name, "management": management_of(self.name),
             "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, self.name)), "base": str(self.place.config("nova")),
-            "own": str(own),
+            "own": str(own), "polling": str(POLLING_S),
         }  # fmt: skip
         libvirt = self.root / "etc/libvirt"
         ssh = self.root / "etc/ssh"
