@@ -123,7 +123,11 @@ def measure(
     opening: Callable[[CloudSite], AbstractContextManager[Bench]] = open_cloud,
 ) -> Results:
     """Measure what the journal has not; the cloud is opened with the first thing that it lacks."""
-    settings = {**asdict(sizes), "polling_interval_s": site.polling_interval_s, "boot": _BOOTS[site.boot and site.boot.reachable]}
+    settings = {
+        **asdict(sizes),
+        "polling_interval_s": site.polling_interval_s,
+        "boot": _BOOTS[site.boot and site.boot.reachable],
+    }
     results = Results("cloud", settings)
     kept = Journal(journal, {"suite": results.suite, **settings}, _NUMBERS)
     with ExitStack() as stack:
