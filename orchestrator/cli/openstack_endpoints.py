@@ -23,7 +23,7 @@ from orchestrator.client import Client
 from orchestrator.client.transport import ANY_VERSION
 from orchestrator.cloud.endpoints import Comparison, Whereabouts, compare_endpoints
 from orchestrator.cloud.heat.api import OpenStack
-from orchestrator.errors import ChangeTheRequest, TryAgain
+from orchestrator.errors import BadInput, ChangeTheRequest, TryAgain
 from orchestrator.policy.model import TenantId
 
 
@@ -45,6 +45,15 @@ class Looking:
     follow: Annotated[bool, typer.Option("--follow", help="Go on looking, and tell what changes, until stopped.")] = (
         False
     )
+    leg: Annotated[
+        str,
+        typer.Option(
+            "--leg", help="The interface of VNF-ACLs that the machines live behind, as in tenants; they share it."
+        ),
+    ] = ""
+    network: Annotated[
+        str | None, typer.Option("--network", help="The network that the leg leads to; ports of others are left alone.")
+    ] = None
     every: Annotated[float, typer.Option("--every", min=0.2, help="With --follow: look so often, in seconds.")] = 2.0
 
 
@@ -59,8 +68,10 @@ def endpoints(
     """Compare a tenant's endpoints with the ports of its virtual machines.
 
     The host of each is shown, too. Ends with 1 where endpoints and ports differ and nothing was written, and where a
-    machine is on a host that is not of the domain.
+    machine is on a host that is not of the domain. Behind a --leg of VNF-ACLs hosts are Nova's and may be any.
     """
+    if bool(looking.leg) != (looking.network is not None):
+        raise BadInput("a leg and the network that it leads to go together", place="--leg, --network")
     with opened_openstack(cloud, looking.entry) as (_, openstack), service(url) as client:
         desk = _Desk(client, openstack, TenantId(tenant), looking)
         found = desk.look()
@@ -105,9 +116,10 @@ class _Desk:
 
     def look(self) -> Comparison:
         domain = self.client.tenants.read(self.tenant).domain
-        ports = self.openstack.machine_ports(self.looking.project or self.tenant)
+        ports = self.openstack.machine_ports(self.looking.project or self.tenant, self.looking.network)
         hosts = [host.name for host in self.client.domains.read_hosts(domain)]
-        return compare_endpoints(ports, self.tenant, self.client.domains.read_endpoints(domain), hosts)
+        known = self.client.domains.read_endpoints(domain)
+        return compare_endpoints(ports, self.tenant, known, hosts, self.looking.leg)
 
     def write(self, found: Comparison) -> Mapping[str, str]:
         """Bring the service to what OpenStack has; which endpoints it does not take, and why."""
@@ -160,6 +172,7 @@ def _write_comparison(found: Comparison, refused: Mapping[str, str]) -> dict[str
                 "prefixes": [*map(str, each.endpoint.prefixes)],
                 "host": each.host,
                 "inside": each.inside,
+                "shared": each.endpoint.shared,
             }
             for each in found.where
         ],

@@ -128,3 +128,25 @@ def test_a_project_of_another_name_is_asked_for_and_missed(bench: Bench) -> None
     ended = bench.run("--project", "nobodys")
     assert ended.code == 1
     assert "there is no project 'nobodys'" in ended.err
+
+
+def test_machines_behind_a_leg_share_it(bench: Bench) -> None:
+    bench.openstack.networks["segment"] = {IDS[0], IDS[1]}
+    bench.openstack.tenants["shop"].append(port(2))
+    for alone in (("--leg", "tenants"), ("--network", "segment")):
+        assert "go together" in bench.run(*alone).err
+    assert "there is no network 'other'" in bench.run("--leg", "tenants", "--network", "other").err
+    behind = ("--leg", "tenants", "--network", "segment")
+    assert bench.run(*behind, "--json").json()["written"] == [IDS[0], IDS[1]]
+    assert bench.run(*behind, "--apply").code == 0
+    with bench.service.client() as client:
+        assert [(each.name, each.port, each.shared) for each in client.domains.read_endpoints("pop1")] == [
+            (IDS[0], "tenants", True), (IDS[1], "tenants", True)
+        ]  # fmt: skip
+        before = bench.generation()
+        bench.move(0, "elsewhere")
+        assert bench.run(*behind, "--apply").code == 0, "it finds its rules behind the next VNF-ACL"
+        assert bench.generation() == before
+        bench.openstack.tenants["shop"].pop(0)
+        assert bench.run(*behind, "--apply").code == 0
+        assert [each.name for each in client.domains.read_endpoints("pop1")] == [IDS[1]]

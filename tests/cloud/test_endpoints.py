@@ -67,3 +67,35 @@ def test_a_migration_changes_where_they_are_and_nothing_else(ports: list[Machine
     assert {each.endpoint.name for each in found.outside} == {
         each.id for each in moved if each.prefixes and each.host == "elsewhere"
     }
+
+
+LEG = "tenants"
+
+
+@given(PORTS, PORTS)
+def test_ports_behind_a_leg_share_it_and_are_told_apart_by_mac_address(
+    before: list[MachinePort], ports: list[MachinePort]
+) -> None:
+    elsewhere = {
+        "veth": Endpoint("veth", SHOP, "veth7", 1, (Prefix.parse("10.9.0.1/32"),)),
+        "tap": replace(port(0).endpoint(SHOP), name="tap"),
+        "router": Endpoint("router", SHOP, LEG, 3, (Prefix.parse("10.9.0.3/32"),), shared=True),
+        "theirs": Endpoint("theirs", OTHER, LEG, 0xFA163E000000, (Prefix.parse("10.9.0.2/32"),), shared=True),
+    }
+    there = {each.id: each.endpoint(SHOP, leg=LEG) for each in before if each.prefixes} | elsewhere
+    found = compare_endpoints(ports, SHOP, there.values(), HOSTS, LEG)
+    after = {name: each for name, each in there.items() if name not in found.gone}
+    after |= {each.name: each for each in found.written}
+    assert {name: after[name] for name in elsewhere} == elsewhere, "what is no port of that network stays"
+    assert compare_endpoints(ports, SHOP, after.values(), HOSTS, LEG).is_same
+    mine = [each for name, each in after.items() if name not in elsewhere]
+    assert all(each.shared and each.port == LEG for each in mine)
+    assert {each.mac: set(each.prefixes) for each in mine} == {
+        each.mac: set(each.prefixes) for each in ports if each.prefixes
+    }
+    assert not found.outside, "the hosts are Nova's"
+
+
+def test_an_endpoint_behind_a_leg_that_does_not_say_so_is_written_again() -> None:
+    alone = replace(port(1).endpoint(SHOP, leg=LEG), shared=False)
+    assert compare_endpoints([port(1)], SHOP, [alone], HOSTS, LEG).written == (port(1).endpoint(SHOP, leg=LEG),)

@@ -148,10 +148,10 @@ class OpenStack(Protocol):
         """Return those of some ports that are there, by id."""
         ...
 
-    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
-        """Return the ports of a project's virtual machines.
+    def machine_ports(self, project: str, network: str | None = None) -> tuple[MachinePort, ...]:
+        """Return the ports of a project's virtual machines, of one network or of all.
 
-        The project is named by name or id. Raises NotFound.
+        Project and network are named by name or id. Raises NotFound.
         """
         ...
 

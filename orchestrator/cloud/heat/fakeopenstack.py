@@ -58,6 +58,8 @@ class FakeOpenStack:
     """Nova's own, by id: a test may break or delete one behind Heat's back."""
     tenants: dict[str, list[MachinePort]] = field(default_factory=dict)
     """Ports of the virtual machines of each project."""
+    networks: dict[str, set[str]] = field(default_factory=dict)
+    """The ids of the ports of each network."""
 
     def __post_init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
@@ -122,12 +124,17 @@ class FakeOpenStack:
         with self._carry_out("ports"):
             return {each: Port(each, int(each.rpartition("-")[2])) for each in ids}
 
-    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
+    def machine_ports(self, project: str, network: str | None = None) -> tuple[MachinePort, ...]:
         """See `OpenStack`."""
         with self._carry_out("machine_ports"):
             if project not in self.tenants:
                 raise NotFound(f"there is no project '{project}', or these credentials do not see it")
-            return tuple(self.tenants[project])
+            ports = self.tenants[project]
+            if network is None:
+                return tuple(ports)
+            if network not in self.networks:
+                raise NotFound(f"there is no network '{network}', or these credentials do not see it")
+            return tuple(each for each in ports if each.id in self.networks[network])
 
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
         """See `OpenStack`: here every flavor is the same."""

@@ -207,13 +207,15 @@ class OpenStackClient:
                 found[each["id"]] = Port(each["id"], int(each["mac_address"].replace(":", ""), 16))
         return found
 
-    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
-        """Return the ports of a project's virtual machines.
+    def machine_ports(self, project: str, network: str | None = None) -> tuple[MachinePort, ...]:
+        """Return the ports of a project's virtual machines, of one network or of all.
 
         Only administrators see the hosts.
         """
         with asking(f"Neutron for the ports of the project {project}"):
             wanted = {"project_id": self._project(project)}
+            if network is not None:
+                wanted["network_id"] = self._find_network(network)
             answer = self._connection.network.get("/ports", params=wanted)
             sdk.exceptions.raise_from_response(answer)
         return tuple(_machine_port(each) for each in answer.json()["ports"] if _is_of_machine(each))
@@ -313,6 +315,13 @@ class OpenStackClient:
             found = None
         if found is None:
             raise NotFound(f"there is no project '{wanted}', or these credentials do not see it", place="--project")
+        return str(found.id)
+
+    def _find_network(self, wanted: str) -> str:
+        """A network's id. Raises NotFound."""
+        found = self._connection.network.find_network(wanted)
+        if found is None:
+            raise NotFound(f"there is no network '{wanted}', or these credentials do not see it", place="--network")
         return str(found.id)
 
     @property
