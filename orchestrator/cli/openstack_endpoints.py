@@ -21,9 +21,9 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, say
 from orchestrator.client import Client
 from orchestrator.client.transport import ANY_VERSION
-from orchestrator.cloud.endpoints import Comparison, Whereabouts, compare_endpoints
+from orchestrator.cloud.endpoints import Comparison, Legs, Whereabouts, compare_behind_legs, compare_endpoints
 from orchestrator.cloud.heat.api import OpenStack
-from orchestrator.errors import BadInput, ChangeTheRequest, TryAgain
+from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, TryAgain
 from orchestrator.policy.model import TenantId
 
 
@@ -46,15 +46,27 @@ class Looking:
         False
     )
     leg: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            "--leg", help="The interface of VNF-ACLs that the machines live behind, as in tenants; they share it."
+            "--leg", metavar="[HOST=]INTERFACE",
+            help="The leg of the VNF-ACL that machines live behind, of one compute host or of all the others.",
         ),
-    ] = ""
+    ] = None  # fmt: skip
     network: Annotated[
-        str | None, typer.Option("--network", help="The network that the leg leads to; ports of others are left alone.")
+        str | None, typer.Option("--network", help="The network that legs lead to; ports of others are left alone.")
     ] = None
     every: Annotated[float, typer.Option("--every", min=0.2, help="With --follow: look so often, in seconds.")] = 2.0
+
+    def legs(self) -> Legs | None:
+        """Return the legs, if machines live behind any. Raises BadInput."""
+        if bool(self.leg) != (self.network is not None):
+            raise BadInput("a leg and the network that it leads to go together", place="--leg, --network")
+        named = [text.rpartition("=") for text in self.leg or ()]
+        everywhere = [leg for _, between, leg in named if not between]
+        if len(everywhere) > 1:
+            raise BadInput("only one leg may be of all hosts", place="--leg")
+        by_host = {host: leg for host, between, leg in named if between}
+        return Legs(by_host, *everywhere) if named else None
 
 
 @taking
@@ -68,12 +80,11 @@ def endpoints(
     """Compare a tenant's endpoints with the ports of its virtual machines.
 
     The host of each is shown, too. Ends with 1 where endpoints and ports differ and nothing was written, and where a
-    machine is on a host that is not of the domain. Behind a --leg of VNF-ACLs hosts are Nova's and may be any.
+    machine is on a host that is not of the domain or, behind legs of VNF-ACLs, on one without a leg.
     """
-    if bool(looking.leg) != (looking.network is not None):
-        raise BadInput("a leg and the network that it leads to go together", place="--leg, --network")
+    legs = looking.legs()
     with opened_openstack(cloud, looking.entry) as (_, openstack), service(url) as client:
-        desk = _Desk(client, openstack, TenantId(tenant), looking)
+        desk = _Desk(client, openstack, TenantId(tenant), looking, legs)
         found = desk.look()
         if not looking.follow:
             refused = desk.write(found) if looking.apply else {}
@@ -113,13 +124,18 @@ class _Desk:
     openstack: OpenStack
     tenant: TenantId
     looking: Looking
+    legs: Legs | None
 
     def look(self) -> Comparison:
         domain = self.client.tenants.read(self.tenant).domain
         ports = self.openstack.machine_ports(self.looking.project or self.tenant, self.looking.network)
-        hosts = [host.name for host in self.client.domains.read_hosts(domain)]
         known = self.client.domains.read_endpoints(domain)
-        return compare_endpoints(ports, self.tenant, known, hosts, self.looking.leg)
+        if self.legs is not None:
+            if self.legs.by_host and ports and not any(port.host for port in ports):
+                raise Forbidden("these credentials see no hosts: name an administrator's entry", place="--os-cloud")
+            return compare_behind_legs(ports, self.tenant, known, self.legs)
+        hosts = [host.name for host in self.client.domains.read_hosts(domain)]
+        return compare_endpoints(ports, self.tenant, known, hosts)
 
     def write(self, found: Comparison) -> Mapping[str, str]:
         """Bring the service to what OpenStack has; which endpoints it does not take, and why."""
@@ -145,7 +161,7 @@ def _say_comparison(found: Comparison, refused: Mapping[str, str], shown: Shown)
     for name in found.gone:
         say(f"{name} is no port of OpenStack's any more")
     for each in found.outside:
-        complain(f"{each.endpoint.name} is on {each.host}, which is no host of the domain: nobody filters for it there")
+        complain(f"{each.endpoint.name} is on {each.host}, which {found.lacking}: nobody filters for it there")
     for name, reason in refused.items():
         complain(f"{name}: {reason}")
 

@@ -5,14 +5,14 @@ addresses that it may use. None of these changes when Nova moves the machine to 
 hold the same rules: so a migration within a domain changes nothing in any program. Only the endpoint's place changes,
 and that must still be a host of the domain: on any other nobody filters for it.
 
-Behind the leg of a VNF-ACL endpoints share the leg as their port and are told apart by MAC address. Their hosts are
-Nova's, none of the domain, so a place says nothing of who filters.
+Behind the leg of a VNF-ACL endpoints share the leg as their port and are told apart by MAC address. Each VNF-ACL has a
+leg of its own name, so there a machine that moves to another host gets another port, which is a change like any other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.policy.addresses import Prefix
@@ -51,8 +51,25 @@ class MachinePort:
 
 
 @dataclass(frozen=True, slots=True)
+class Legs:
+    """The legs of VNF-ACLs that machines live behind: of each compute host, or one of all the others."""
+
+    by_host: Mapping[str, str]
+    elsewhere: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The interfaces of all legs."""
+        return frozenset(filter(None, (*self.by_host.values(), self.elsewhere)))
+
+    def find_leg(self, host: str | None) -> str:
+        """The leg of a host's machines; empty where there is none."""
+        return self.by_host.get(host or "", self.elsewhere)
+
+
+@dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """A port's endpoint, its host, and whether that is a host of the domain."""
+    """A port's endpoint, its host, and whether somebody filters for it there."""
 
     endpoint: Endpoint
     host: str | None
@@ -61,11 +78,15 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The endpoints to write and to delete so that aclflow matches OpenStack, with their hosts."""
+    """The endpoints to write and to delete so that aclflow matches OpenStack, with their hosts.
+
+    `lacking` says what is wrong with a host outside.
+    """
 
     written: tuple[Endpoint, ...]
     gone: tuple[str, ...]
     where: tuple[Whereabouts, ...]
+    lacking: str = "is no host of the domain"
 
     @property
     def is_same(self) -> bool:
@@ -74,39 +95,45 @@ class Comparison:
 
     @property
     def outside(self) -> tuple[Whereabouts, ...]:
-        """Those that are on a host that does not belong to the domain."""
+        """Those that are on a host where nobody filters for them."""
         return tuple(each for each in self.where if each.host is not None and not each.inside)
 
 
 def compare_endpoints(
-    ports: Sequence[MachinePort], tenant: TenantId, known: Iterable[Endpoint], hosts: Iterable[str], leg: str = ""
+    ports: Sequence[MachinePort], tenant: TenantId, known: Iterable[Endpoint], hosts: Iterable[str]
 ) -> Comparison:
     """A project's ports beside the endpoints of its tenant and the hosts of its domain.
 
-    With a leg they are compared with the endpoints behind that one. Endpoints that are no ports of Neutron's were
-    brought in by somebody else, and stay. A port without addresses may send nothing, so it is no endpoint.
+    Endpoints whose device is no port of Neutron's were brought in by somebody else, and stay. A port without addresses
+    may send nothing, so it is no endpoint.
     """
+    mine = {each.port: each for each in known if each.tenant == tenant}
     there = set(hosts)
+    made = [(port, port.endpoint(tenant)) for port in ports if port.prefixes]
+    kept = [(port, _keep_name(each, mine.get(each.port))) for port, each in made]
+    written = tuple(each for _, each in kept if not _is_same(mine.get(each.port), each))
+    devices = {each.port for _, each in made}
+    gone = tuple(each.name for device, each in mine.items() if _OF_NEUTRON.match(device) and device not in devices)
+    return Comparison(written, gone, tuple(Whereabouts(each, port.host, port.host in there) for port, each in kept))
+
+
+def compare_behind_legs(
+    ports: Sequence[MachinePort], tenant: TenantId, known: Iterable[Endpoint], legs: Legs
+) -> Comparison:
+    """A project's ports beside the endpoints of its tenant behind the legs of VNF-ACLs.
+
+    Endpoints behind a leg that are not named like a port of Neutron's stay. A port on a host without a leg is outside:
+    nothing is written of it.
+    """
+    mine = {each.mac: each for each in known if each.tenant == tenant and each.port in legs.names}
     used = [port for port in ports if port.prefixes]
-    mine = {_key(each, leg): each for each in known if each.tenant == tenant and (not leg or each.port == leg)}
-    made = [port.endpoint(tenant, leg=leg) for port in used]
-    kept = [_keep_name(each, mine.get(_key(each, leg))) for each in made]
-    keys = {_key(each, leg) for each in made}
-    written = tuple(each for each in kept if not _is_same(mine.get(_key(each, leg)), each))
-    gone = tuple(each.name for key, each in mine.items() if key not in keys and _is_of_neutron(each, leg))
-    where = tuple(
-        Whereabouts(each, port.host, bool(leg) or port.host in there) for port, each in zip(used, kept, strict=True)
-    )
-    return Comparison(written, gone, where)
-
-
-def _key(endpoint: Endpoint, leg: str) -> str | int:
-    """What tells an endpoint from others: its device, or its MAC address behind a leg."""
-    return endpoint.mac if leg else endpoint.port
-
-
-def _is_of_neutron(endpoint: Endpoint, leg: str) -> bool:
-    return bool(_PORT_ID.match(endpoint.name) if leg else _OF_NEUTRON.match(endpoint.port))
+    made = [(port, port.endpoint(tenant, leg=legs.find_leg(port.host))) for port in used]
+    kept = [(port, _keep_name(each, mine.get(each.mac))) for port, each in made]
+    where = tuple(Whereabouts(each, port.host, each.shared) for port, each in kept)
+    written = tuple(each for _, each in kept if each.shared and not _is_same(mine.get(each.mac), each))
+    there = {port.mac for port in used}
+    gone = tuple(each.name for mac, each in mine.items() if _PORT_ID.match(each.name) and mac not in there)
+    return Comparison(written, gone, where, lacking="has no leg")
 
 
 def _keep_name(made: Endpoint, known: Endpoint | None) -> Endpoint:
@@ -114,8 +141,7 @@ def _keep_name(made: Endpoint, known: Endpoint | None) -> Endpoint:
 
 
 def _is_same(known: Endpoint | None, made: Endpoint) -> bool:
-    return (
-        known is not None
-        and replace(known, prefixes=()) == replace(made, prefixes=())
-        and (set(known.prefixes) == set(made.prefixes))
-    )
+    """Whether an endpoint is known as it is, in whatever order its prefixes are."""
+    if known is None or set(known.prefixes) != set(made.prefixes):
+        return False
+    return replace(known, prefixes=()) == replace(made, prefixes=())

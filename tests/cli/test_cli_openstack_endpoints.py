@@ -130,23 +130,33 @@ def test_a_project_of_another_name_is_asked_for_and_missed(bench: Bench) -> None
     assert "there is no project 'nobodys'" in ended.err
 
 
-def test_machines_behind_a_leg_share_it(bench: Bench) -> None:
+def test_machines_behind_legs_share_them_and_get_the_next_one_as_they_move(bench: Bench) -> None:
     bench.openstack.networks["segment"] = {IDS[0], IDS[1]}
     bench.openstack.tenants["shop"].append(port(2))
-    for alone in (("--leg", "tenants"), ("--network", "segment")):
+    legs = ("--leg", "one=tenants-0", "--leg", "two=tenants-1")
+    for alone in (legs, ("--network", "segment")):
         assert "go together" in bench.run(*alone).err
-    assert "there is no network 'other'" in bench.run("--leg", "tenants", "--network", "other").err
-    behind = ("--leg", "tenants", "--network", "segment")
+    assert "only one leg" in bench.run("--leg", "a", "--leg", "b", "--network", "segment").err
+    assert "there is no network 'other'" in bench.run(*legs, "--network", "other").err
+    behind = (*legs, "--network", "segment")
     assert bench.run(*behind, "--json").json()["written"] == [IDS[0], IDS[1]]
     assert bench.run(*behind, "--apply").code == 0
     with bench.service.client() as client:
-        assert [(each.name, each.port, each.shared) for each in client.domains.read_endpoints("pop1")] == [
-            (IDS[0], "tenants", True), (IDS[1], "tenants", True)
-        ]  # fmt: skip
-        before = bench.generation()
+
+        def known() -> list[tuple[str, str, bool]]:
+            return [(each.name, each.port, each.shared) for each in client.domains.read_endpoints("pop1")]
+
+        assert known() == [(IDS[0], "tenants-0", True), (IDS[1], "tenants-1", True)]
+        bench.move(0, "two")
+        assert bench.run(*behind, "--apply").code == 0
+        assert known() == [(IDS[0], "tenants-1", True), (IDS[1], "tenants-1", True)]
         bench.move(0, "elsewhere")
-        assert bench.run(*behind, "--apply").code == 0, "it finds its rules behind the next VNF-ACL"
-        assert bench.generation() == before
+        ended = bench.run(*behind, "--apply")
+        assert ended.code == 1
+        assert f"{IDS[0]} is on elsewhere, which has no leg" in ended.err
         bench.openstack.tenants["shop"].pop(0)
         assert bench.run(*behind, "--apply").code == 0
-        assert [each.name for each in client.domains.read_endpoints("pop1")] == [IDS[1]]
+        assert known() == [(IDS[1], "tenants-1", True)]
+        bench.move(0, "")
+        bench.openstack.tenants["shop"].pop()
+        assert "these credentials see no hosts" in bench.run(*behind).err

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cloud.endpoints import MachinePort, compare_endpoints, device_of
+from orchestrator.cloud.endpoints import Legs, MachinePort, compare_behind_legs, compare_endpoints, device_of
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId
 
@@ -69,33 +69,56 @@ def test_a_migration_changes_where_they_are_and_nothing_else(ports: list[Machine
     }
 
 
-LEG = "tenants"
+LEGS = Legs({"one": "tenants-0", "two": "tenants-1"})
 
 
 @given(PORTS, PORTS)
-def test_ports_behind_a_leg_share_it_and_are_told_apart_by_mac_address(
+def test_ports_behind_legs_share_them_and_are_told_apart_by_mac_address(
     before: list[MachinePort], ports: list[MachinePort]
 ) -> None:
-    elsewhere = {
+    others = {
         "veth": Endpoint("veth", SHOP, "veth7", 1, (Prefix.parse("10.9.0.1/32"),)),
         "tap": replace(port(0).endpoint(SHOP), name="tap"),
-        "router": Endpoint("router", SHOP, LEG, 3, (Prefix.parse("10.9.0.3/32"),), shared=True),
-        "theirs": Endpoint("theirs", OTHER, LEG, 0xFA163E000000, (Prefix.parse("10.9.0.2/32"),), shared=True),
+        "router": Endpoint("router", SHOP, "tenants-0", 3, (Prefix.parse("10.9.0.3/32"),), shared=True),
+        "theirs": Endpoint("theirs", OTHER, "tenants-0", 0xFA163E000000, (Prefix.parse("10.9.0.2/32"),), shared=True),
     }
-    there = {each.id: each.endpoint(SHOP, leg=LEG) for each in before if each.prefixes} | elsewhere
-    found = compare_endpoints(ports, SHOP, there.values(), HOSTS, LEG)
+    known = {each.id: each.endpoint(SHOP, leg=LEGS.find_leg(each.host)) for each in before if each.prefixes}
+    there = {name: each for name, each in known.items() if each.shared} | others
+    found = compare_behind_legs(ports, SHOP, there.values(), LEGS)
     after = {name: each for name, each in there.items() if name not in found.gone}
     after |= {each.name: each for each in found.written}
-    assert {name: after[name] for name in elsewhere} == elsewhere, "what is no port of that network stays"
-    assert compare_endpoints(ports, SHOP, after.values(), HOSTS, LEG).is_same
-    mine = [each for name, each in after.items() if name not in elsewhere]
-    assert all(each.shared and each.port == LEG for each in mine)
-    assert {each.mac: set(each.prefixes) for each in mine} == {
-        each.mac: set(each.prefixes) for each in ports if each.prefixes
+    assert {name: after[name] for name in others} == others, "what is no port of that network stays"
+    again = compare_behind_legs(ports, SHOP, after.values(), LEGS)
+    assert again.is_same
+    behind = [each for each in ports if each.prefixes and LEGS.find_leg(each.host)]
+    assert {(each.mac, each.port) for name, each in after.items() if name not in others} >= {
+        (each.mac, LEGS.find_leg(each.host)) for each in behind
     }
-    assert not found.outside, "the hosts are Nova's"
+    assert {each.mac for name, each in after.items() if name not in others} <= {
+        each.mac for each in ports if each.prefixes
+    }
+    assert {each.endpoint.mac for each in found.outside} == {
+        each.mac for each in ports if each.prefixes and each.host == "elsewhere"
+    }
+    assert all(each.shared for name, each in after.items() if name not in ("veth", "tap"))
+
+
+def test_a_machine_that_moves_behind_the_next_vnf_acl_gets_its_leg_and_nothing_else() -> None:
+    here, there = (port(1, host).endpoint(SHOP, leg=LEGS.find_leg(host)) for host in ("one", "two"))
+    found = compare_behind_legs([port(1, "two")], SHOP, [here], LEGS)
+    assert found.written == (there,)
+    assert replace(there, port=here.port) == here
+    assert (found.gone, found.outside) == ((), ())
+
+
+def test_one_leg_is_enough_where_there_is_one_vnf_acl() -> None:
+    only = Legs({}, "tenants")
+    found = compare_behind_legs([port(1, None), port(2, "elsewhere")], SHOP, [], only)
+    assert {each.port for each in found.written} == {"tenants"}
+    assert not found.outside
 
 
 def test_an_endpoint_behind_a_leg_that_does_not_say_so_is_written_again() -> None:
-    alone = replace(port(1).endpoint(SHOP, leg=LEG), shared=False)
-    assert compare_endpoints([port(1)], SHOP, [alone], HOSTS, LEG).written == (port(1).endpoint(SHOP, leg=LEG),)
+    alone = replace(port(1).endpoint(SHOP, leg="tenants-0"), shared=False)
+    found = compare_behind_legs([port(1)], SHOP, [alone], LEGS)
+    assert found.written == (port(1).endpoint(SHOP, leg="tenants-0"),)
