@@ -54,7 +54,15 @@ def _value(expression: Any, said: Mapping[str, str]) -> str:
             return (HEAT / argument).read_text(encoding="utf-8")
         case "list_join":
             separator, parts = argument
-            return str(separator).join(_value(each, said) for each in parts)
+            each = said[parts["get_param"]].split(",") if isinstance(parts, dict) else parts
+            return str(separator).join(_value(one, said) for one in each)
+        case "str_split":
+            separator, text, index = argument
+            return _value(text, said).split(separator)[index]
+        case "if":
+            condition, yes, no = argument
+            assert condition == "routed"
+            return _value(yes if said.get("uplink_kind") == "routed" else no, said)
     raise AssertionError(expression)
 
 

@@ -186,7 +186,7 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             assert guest.ssh("sudo", "ovs-vsctl", "get-fail-mode", "br-aclflow").stdout.strip() == "secure"
             assert set(guest.ssh("sudo", "ovs-vsctl", "list-ports", "br-aclflow").stdout.split()) == {
                 "uplink",
-                "tenants",
+                "tenants-0",
             }
             idle = guest.ssh("sudo", "ovs-vsctl", "get", "Open_vSwitch", ".", "other_config:max-idle").stdout
             assert idle.strip().strip('"') == "60000"

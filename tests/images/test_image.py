@@ -16,7 +16,7 @@ from images.built import entered, folder_of, mounted, to_look_at
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 SWITCH, FILTERS = {"openvswitch-switch"}, {"nftables", "iptables"}
-BROUGHT = {"firewall-vnf": FILTERS, "acl-switch": SWITCH, "edge-pop": SWITCH | FILTERS}
+BROUGHT = {"firewall-vnf": FILTERS, "acl-switch": SWITCH | {"nftables"}, "edge-pop": SWITCH | FILTERS}
 """What an image has, and the others have not."""
 
 

@@ -43,7 +43,7 @@ def test_every_image_that_the_templates_name_can_be_built() -> None:
     assert [recipe.name for recipe in recipes()] == ["firewall-vnf", "acl-switch", "edge-pop"]
     assert len({recipe.root_uuid for recipe in recipes()}) == 3
     assert {"nftables", "iptables", "cloud-init", "openssh-server"} <= packages("firewall-vnf")
-    assert {"openvswitch-switch", "cloud-init"} <= packages("acl-switch")
+    assert {"openvswitch-switch", "cloud-init", "bird2", "nftables"} <= packages("acl-switch")
     assert packages("edge-pop") == packages("firewall-vnf") | packages("acl-switch")
 
 
@@ -82,7 +82,7 @@ def test_settings_that_elements_bring_can_be_read() -> None:
 def test_units_that_are_put_into_images_are_those_that_the_wheel_brings() -> None:
     text = (ELEMENTS / "aclflow-machine/install.d/60-aclflow").read_text()
     [units] = re.findall(r"for unit in (.*); do\n.*/systemd/\$unit\.service", text)
-    assert {"aclflow-agent", "aclflow-controller", "aclflow-switch"} == set(units.split())
+    assert {"aclflow-agent", "aclflow-controller", "aclflow-switch", "aclflow-uplink"} == set(units.split())
     for unit in units.split():
         assert (ROOT / f"packaging/systemd/{unit}.service").is_file()
 

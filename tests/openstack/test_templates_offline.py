@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,7 +197,7 @@ def test_openflow_leaves_no_machine_in_clear() -> None:
 def test_machines_start_what_the_command_line_has(name: str, command: str) -> None:
     """The options exist: `--help` comes after them, and would not be reached otherwise."""
     text = (FOLDER / f"{name}.cloud-config").read_text(encoding="utf-8")
-    asked = [[*command.split(), *words.split()] for words in re.findall(r"ACLFLOW_ARGUMENTS=(.*)", text)]
+    asked = [[*command.split(), *words.split()] for words in re.findall(r"(?m)^ +ACLFLOW_ARGUMENTS=(.*)$", text)]
     asked += [found.split(", ") for found in re.findall(r"/opt/aclflow/bin/aclflow, (.*)\]", text)]
     assert asked
     for words in asked:
@@ -206,7 +207,8 @@ def test_machines_start_what_the_command_line_has(name: str, command: str) -> No
 
 
 def _value(placeholder: re.Match[str]) -> str:
-    return {"@plane@": "nftables", "@report_every@": "0.5"}.get(placeholder[0], "192.0.2.1")
+    known = {"@plane@": "nftables", "@report_every@": "0.5", "@port@": "up0", "@kind@": "--routed"}
+    return known.get(placeholder[0], "192.0.2.1")
 
 
 def test_sshd_of_a_firewall_is_reached_by_management_alone(tmp_path: Path) -> None:
@@ -229,3 +231,55 @@ def test_sshd_of_a_firewall_is_reached_by_management_alone(tmp_path: Path) -> No
     assert (tmp_path / "said").read_text().splitlines()[-2:] == ["disable --now ssh.service", "enable --now ssh.socket"]
     all_legs = subprocess.run(["sh", "-c", moved, "sh", "left", "right", "ens3"], capture_output=True, check=False)
     assert all_legs.returncode == 1
+
+
+def announce(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a VNF-ACL's `aclflow-announce` with a folder as its root, and with an `ip` and a `systemctl` of our own."""
+    config = yaml.safe_load("write_files:\n" + (FOLDER / "acl-switch.cloud-config").read_text(encoding="utf-8"))
+    (script,) = (each["content"] for each in config["write_files"] if each["path"].endswith("/aclflow-announce"))
+    for name in ("etc/aclflow", "etc/bird", "bin"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    moved = script.replace("/opt/aclflow/share/aclflow", str(FOLDER.parent / "packaging"))
+    moved = moved.replace("/etc/", f"{folder}/etc/")
+    for name in ("ip", "systemctl"):
+        program = folder / "bin" / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@" >> {folder}/said\n')
+        program.chmod(0o755)
+    path = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", moved, "sh", *words], env=path, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("router6", ["", "2001:db8:ff::1"])
+def test_a_vnf_acl_with_a_routed_uplink_announces_by_the_shipped_example(tmp_path: Path, router6: str) -> None:
+    ranges = "198.51.100.0/24,2001:db8::/48"
+    done = announce(tmp_path, ranges, "203.0.113.7", "24", "203.0.113.1", router6, "65001", "64999")
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[0] == "ip address replace 203.0.113.7/24 dev uplink"
+    assert said[1:] == ["systemctl enable --now aclflow-uplink", "systemctl enable bird", "systemctl restart bird"]
+    (words,) = re.findall("ACLFLOW_ARGUMENTS=(.*)", (tmp_path / "etc/aclflow/aclflow-uplink.env").read_text())
+    assert words.split() == [
+        "--fabric", "uplink", "--range", "198.51.100.0/24", "--range", "2001:db8::/48"
+    ]  # fmt: skip
+    assert aclflow("uplink", "run", *words.split(), "--help").code == 0
+    bird = (tmp_path / "etc/bird/bird.conf").read_text()
+    assert "router id 203.0.113.7;" in bird
+    assert "neighbor 203.0.113.1 as 65001;" in bird
+    assert bird.count("64999") == 3, "its own number where it announces, and where it lengthens a path"
+    assert (f"neighbor {router6} as 65001;" in bird) is bool(router6)
+    assert "65009" not in bird
+    assert "fd00:1::1" not in bird
+    if shutil.which("bird"):
+        subprocess.run(["bird", "-p", "-c", str(tmp_path / "etc/bird/bird.conf")], check=True)
+
+
+def test_a_vnf_acl_in_front_of_an_edge_of_ours_announces_nothing(tmp_path: Path) -> None:
+    assert announce(tmp_path, "", "", "", "", "", "", "").returncode == 0
+    assert not (tmp_path / "said").exists()
+    assert list((tmp_path / "etc/bird").iterdir()) == []
+
+
+def test_each_vnf_acl_has_a_leg_of_its_own_name() -> None:
+    """Rows of a leg are live wherever a port of that name is: two of one name would deliver to the same endpoints."""
+    params = read("acl-switch.yaml")["resources"]["server"]["properties"]["user_data"]["str_replace"]["params"]
+    assert params["@leg@"] == {"list_join": ["-", ["tenants", {"get_param": "index"}]]}
