@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from cli.test_docs import Said, complaint
 from deployment.image import ROOT
 
+from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.control.auditsinks import Syslog
 from orchestrator.hosts.switch import Wanted
 from orchestrator.placement.savings import ENTRY_IDLE_S
@@ -93,3 +95,21 @@ def test_the_service_sends_anchors_of_its_trail_where_it_cannot_change_them() ->
     said = yaml.safe_load((role / "defaults/main.yml").read_text())["aclflow_audit_syslog"]
     assert str(Syslog(said)) == "unix:///run/systemd/journal/dev-log"
     assert "'ACLFLOW_AUDIT_SYSLOG': aclflow_audit_syslog" in (role / "tasks/main.yml").read_text()
+
+
+def test_the_service_is_given_a_cloud_by_keys_that_it_knows() -> None:
+    (said,) = re.findall(
+        r"\{\{ (\{'kind'.*?\}) \|", (COLLECTION / "roles/service/tasks/cloud.yml").read_text(), re.DOTALL
+    )
+    keys = set(re.findall(r"'(\w+)':", said))
+    assert keys == {"kind", "environment", "clouds_file", "group_tokens"}
+    assert keys - {"kind"} <= {each.name for each in fields(HeatSettings)}
+
+
+def test_a_fleet_is_asked_for_by_options_that_the_module_has() -> None:
+    *_, task = yaml.safe_load((COLLECTION / "roles/service/tasks/fleet.yml").read_text())
+    text = (COLLECTION / "plugins/modules/aclflow_fleet.py").read_text()
+    (said,) = re.findall(r'DOCUMENTATION = r"""(.*?)"""', text, re.DOTALL)
+    options = yaml.safe_load(said)["options"].keys()
+    given = task["aclflow.cloud.aclflow_fleet"].keys() - {"url", "token", "authority", "plain_http"}
+    assert {"domain", "size", "limits"} <= given <= options
