@@ -202,6 +202,8 @@ class Host:
 class World:
     """All of it; used in a `with` statement. Needs root."""
 
+    host_type: type[Host] = Host
+
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.directory = layout.run_dir
@@ -231,7 +233,7 @@ class World:
         for way in (("-4", "10.0.9.1"), ("-6", "fd00:9::1")):
             self.ip("o", way[0], "route", "add", "default", "via", way[1])
         for name in HOSTS:
-            self.hosts[name] = Host(self, name)
+            self.hosts[name] = self.host_type(self, name)
         for name, number in HOSTS.items():
             self._link("r", f"e{number}", name, "e1", f"10.0.{number}", f"fd00:{number}")
         self._link("m", "eth0", "h1", "mg", "192.168.77", "fd77")
