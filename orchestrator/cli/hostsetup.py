@@ -13,14 +13,14 @@ import typer
 from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import BRIDGE, AsJson, Bridge, RunDir, Url, taking
-from orchestrator.cli.terminal import say, say_json
+from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.client import Client
 from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import BadInput
 from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
-from orchestrator.hosts.switch import HOST_TLS, ROUTED_PORT, Datapath, Tls, Wanted
+from orchestrator.hosts.switch import HOST_TLS, OFFLOADS, ROUTED_PORT, Datapath, Tls, Wanted
 from orchestrator.settings import load
 from orchestrator.wire.onboarding import MAX_IDLE_MS
 
@@ -54,6 +54,13 @@ class SwitchOptions:
     bridge: Bridge = BRIDGE
     datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
     max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = MAX_IDLE_MS
+    offloads: Annotated[
+        bool | None,
+        typer.Option(
+            "--offloads/--no-offloads",
+            help="With --datapath netdev: finish checksums and segments that guests leave open. Default: as it is.",
+        ),
+    ] = None
     tls_key: Annotated[str | None, typer.Option("--tls-key", help="For ssl: controllers: the switch's key (PEM).")] = (
         None
     )
@@ -76,6 +83,7 @@ class SwitchOptions:
             bridge=self.bridge,
             datapath=self.datapath,
             max_idle_ms=self.max_idle,
+            offloads=self.offloads,
             tls=self._make_tls(),
             adopt=self.adopt,
             ports=tuple(self.port or ()),
@@ -158,3 +166,5 @@ def _say_change(done: Change, *, check: bool, as_json: bool, **more: str) -> Non
         say("would be done:" if check else "done:", bold=True)
         for words in done.commands:
             say(f"  ovs-vsctl {' '.join(words)}")
+        if any(OFFLOADS in word for words in done.commands for word in words):
+            remark("offloads count when ovs-vswitchd is started anew")

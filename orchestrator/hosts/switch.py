@@ -68,6 +68,10 @@ HOST_TLS = Tls("/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/switch.pem", "/e
 """Where the role `certificates` puts a machine's files: key and certificate in one."""
 
 
+OFFLOADS = "userspace-tso-enable"
+"""The switch's setting; Open vSwitch reads it once, when its daemon starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A host's switch as it must be. Raises BadInput, naming the field."""
@@ -82,6 +86,9 @@ class Wanted:
     datapath: Datapath = Datapath.SYSTEM
     max_idle_ms: int = MAX_IDLE_MS
     """How long the datapath keeps a cache entry that no packet meets."""
+    offloads: bool | None = None
+    """Whether a daemon that forwards itself finishes checksums and cuts segments that guests leave open, from its next
+    start on; None: as it is."""
     tls: Tls | None = None
     ports: tuple[str, ...] = ()
     """Other interfaces that the bridge must hold; endpoints' come and go without anybody saying so here."""
@@ -236,10 +243,18 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
         commands += _internal(wanted.uplink, GATEWAY_MAC, seen.uplink)
     if wanted.is_serving:
         commands += _internal(SERVICES_PORT, SERVICES_MAC, seen.services)
-    idle = str(wanted.max_idle_ms)
-    if seen.other_config.get("max-idle") != idle:
-        commands.append(("set", "Open_vSwitch", ".", f"other_config:max-idle={idle}"))
+    commands += _list_daemon_settings(seen, wanted)
     return tuple(commands)
+
+
+def _list_daemon_settings(seen: Seen, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+    """Yield the commands for settings of the whole switch."""
+    config = {"max-idle": str(wanted.max_idle_ms)}
+    if wanted.offloads is not None and (wanted.offloads or OFFLOADS in seen.other_config):
+        config[OFFLOADS] = "true" if wanted.offloads else "false"
+    for key, value in config.items():
+        if seen.other_config.get(key) != value:
+            yield ("set", "Open_vSwitch", ".", f"other_config:{key}={value}")
 
 
 def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

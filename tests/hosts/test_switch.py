@@ -12,6 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.hosts.request import Machine, Onboarding, merge_rules
 from orchestrator.hosts.switch import (
     MADE,
+    OFFLOADS,
     OWNER,
     Bridge,
     Datapath,
@@ -36,6 +37,7 @@ wanted = st.builds(
     bridge=st.just("br"),
     datapath=st.sampled_from(Datapath),
     max_idle_ms=st.sampled_from([1, 60_000]),
+    offloads=st.sampled_from([None, True, False]),
     tls=st.just(TLS),
     adopt=st.booleans(),
     is_routed=st.booleans(),
@@ -138,6 +140,8 @@ def test_from_anything_one_transaction_leads_there_and_the_next_does_nothing(sto
         assert int(after.bridge.other_config["datapath-id"], 16) == datapath_of(each.domain, each.host)
         assert each.uplink in after.bridge.ports
         assert after.other_config["max-idle"] == str(each.max_idle_ms)
+        if each.offloads is not None:
+            assert (after.other_config.get(OFFLOADS) == "true") is each.offloads
 
 
 @given(wanted, st.booleans())
@@ -157,6 +161,17 @@ def test_given_back_nothing_is_left_that_could_forward(each: Wanted, was_there: 
         assert MADE not in after.external_ids
         assert "vm1" in after.ports
     assert release(database.seen(), "br", each.domain) == ()
+
+
+def test_offloads_that_nobody_asked_about_stay_as_they_are() -> None:
+    offloading = Seen("3.1.0", other_config={OFFLOADS: "true"})
+    for seen, offloads, said in (
+        (offloading, None, []), (offloading, True, []), (offloading, False, ["false"]),
+        (Seen("3.1.0"), None, []), (Seen("3.1.0"), True, ["true"]), (Seen("3.1.0"), False, []),
+    ):  # fmt: skip
+        found = [word.partition(f"{OFFLOADS}=")[2] for words in steps(seen, replace(ONE, offloads=offloads))
+                 for word in words if OFFLOADS in word]  # fmt: skip
+        assert found == said
 
 
 ONE = Wanted("pop1", "host1", "eth1", TARGETS[:1], bridge="br")
