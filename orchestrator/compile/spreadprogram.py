@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -57,7 +58,10 @@ class MemberState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of a firewall's two links: the switch's interface, the firewall's MAC address."""
+    """One of a firewall's two links: the switch's interface, the firewall's MAC address.
+
+    Several firewalls may be behind one interface, in a network that it leads to.
+    """
 
     port: str
     mac: int
@@ -101,9 +105,32 @@ class Spread:
         for what in ({each.name for each in self.members}, {each.number for each in self.members}):
             if len(what) < len(self.members):
                 raise BadInput("two firewalls have one name or number", place="members")
+        self._check_links()
         may_own = {each.name for each in self.members if each.state is MemberState.SERVING}
         if len(self.owners) != BUCKETS or not {owner for owner in self.owners if owner is not None} <= may_own:
             raise BadInput("the buckets have owners that do not serve", place="owners")
+
+    def _check_links(self) -> None:
+        """Refuse links that the switch could not tell apart. Raises BadInput."""
+        lefts, rights = ([each.left for each in self.members], [each.right for each in self.members])
+        mixed = {each.port for each in lefts} & {each.port for each in rights}
+        if mixed:
+            raise BadInput(f"the port '{min(mixed)}' leads to both sides of firewalls", place="members")
+        for side in (lefts, rights):
+            if len({(each.port, each.mac) for each in side}) < len(side):
+                raise BadInput("two firewalls have one MAC address behind the same port", place="members")
+        if self.synchronised and self.shared_ports:
+            raise BadInput(
+                f"firewalls share the port '{min(self.shared_ports)}', and the switch asks ports whether the firewall "
+                "behind them is well: give each its own",
+                place="synchronised",
+            )
+
+    @property
+    def shared_ports(self) -> frozenset[str]:
+        """The ports that lead to several firewalls."""
+        count = Counter(side.port for each in self.members for side in _sides(each))
+        return frozenset(port for port, number in count.items() if number > 1)
 
     @property
     def shows_connections(self) -> bool:
@@ -148,10 +175,23 @@ class _Ways:
     zone: int
 
     def returning(self) -> Iterator[Flow]:
-        """Yield rows that send packets from a firewall to the other side."""
+        """Yield rows that send packets from a firewall to the other side.
+
+        From a network with several firewalls those go on that are sent to the gateway.
+        """
+        shared = self.spread.shared_ports
         for member in self.spread.members:
             for side, onwards in ((member.left, OUTSIDE_PORT), (member.right, INSIDE_PORT)):
-                yield from self._admit_packets(side.port, instructions([output(self.symbol[onwards])]), member.number)
+                if side.port not in shared:
+                    way = instructions([output(self.symbol[onwards])])
+                    yield from self._admit_packets(side.port, way, member.number)
+        for onwards, ports in (
+            (OUTSIDE_PORT, {each.left.port for each in self.spread.members}),
+            (INSIDE_PORT, {each.right.port for each in self.spread.members}),
+        ):
+            for port in sorted(shared & ports):
+                way = instructions([output(self.symbol[onwards])])
+                yield from self._admit_packets(port, way, to=(Term(oxm.ETH_DST, GATEWAY_MAC),))
 
     def hash_rows(self) -> Iterator[Flow]:
         """Stateless or synchronised: a group for each direction."""
@@ -198,10 +238,17 @@ class _Ways:
             yield _make_row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, number)
 
     def _admit_packets(
-        self, port: str, what: bytes, member: int | None = None, *, also: tuple[Term, ...] = ()
+        self,
+        port: str,
+        what: bytes,
+        member: int | None = None,
+        *,
+        to: tuple[Term, ...] = (),
+        also: tuple[Term, ...] = (),
     ) -> Iterator[Flow]:
-        """IP packets that come in by a port."""
-        yield from _ip_packets(SpreadTable.ADMISSION, [Term(oxm.IN_PORT, self.symbol[port])], what, member, also=also)
+        """IP packets that come in by a port, for some receiver."""
+        terms = [Term(oxm.IN_PORT, self.symbol[port]), *to]
+        yield from _ip_packets(SpreadTable.ADMISSION, terms, what, member, also=also)
 
     def _to(self, side: Side) -> list[bytes]:
         """Send it to a firewall."""

@@ -39,6 +39,8 @@ def test_paths_are_paths_and_the_templates_are_found() -> None:
         ({"look_most_s": 301}, "look_most_s"),
         ({"stack_minutes": 0}, "stack_minutes"),
         ({"stack_minutes": float("inf")}, "stack_minutes"),
+        ({"left_port": "sw-left"}, "right_port"),
+        ({"right_port": "sw-right"}, "left_port"),
         ({"installation": "1st"}, "installation"),
         ({"installation": "a_b"}, "installation"),
     ],
@@ -48,6 +50,12 @@ def test_a_mistake_is_said_with_its_key(more: dict[str, object], place: str) -> 
         HeatSettings.read({"kind": "heat", **FILES, **more})
     assert isinstance(caught.value, BadInput)
     assert caught.value.place == place
+
+
+def test_ports_of_the_spreading_switch_are_links_of_both_sides_or_none() -> None:
+    assert HeatSettings.read(FILES).links == {}
+    named = HeatSettings.read({**FILES, "left_port": "sw-left", "right_port": "sw-right"})
+    assert named.links == {"left": "sw-left", "right": "sw-right"}
 
 
 @pytest.mark.parametrize("key", sorted(FILES))

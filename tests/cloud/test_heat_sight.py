@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +27,7 @@ def seen(
     reason: str = "",
     fault: str = "",
     going: bool = False,
+    links: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Vnf, ...]:
     """One member called fw-3, in that state, in a stack in that one."""
     group = Group(frozenset({"0"} if member else ()), frozenset(), {"0": "fw-3"})
@@ -31,7 +35,8 @@ def seen(
     servers = {"id": Server("id", server, ("10.0.0.7",), fault)} if server else {}
     ports = {"0123456789ab": Port("0123456789ab", 0xFA163E000001)}
     whole = Stack("1", "aclflow-fleet-pop1", Standing.read(stack, reason))
-    return vnfs("pop1", Sight(whole, members, group, servers, ports, frozenset({"0"} if going else ())))
+    removed = frozenset({"0"} if going else ())
+    return vnfs("pop1", Sight(whole, members, group, servers, ports, removed, links=links))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +99,13 @@ def test_it_says_where_it_is_plugged_in_and_speaks_from() -> None:
     assert vnf.instance_id == "id"
     assert vnf.left == Side("tap0123456789a", 0xFA163E000001)
     assert vnf.right is None
+
+
+def test_where_a_port_of_the_spreading_switch_leads_to_its_network_that_is_its_link() -> None:
+    links = {"left": "sw-left", "right": "sw-right"}
+    [vnf] = seen(links=links)
+    assert vnf.left == Side("sw-left", 0xFA163E000001)
+    assert vnf.right is None, "its port is not known yet"
 
 
 @given(st.sampled_from(list(Action)), st.sampled_from(list(Status)), st.text(max_size=30))

@@ -131,6 +131,40 @@ def test_a_synchronised_spread_watches_each_owners_port_and_hashes_both_directio
         assert watched == [ports[str(owner)] for owner in owners]
 
 
+def in_networks(*numbers: int) -> tuple[Member, ...]:
+    """Firewalls in a network on either side, one port to each."""
+    return tuple(Member(f"fw{each}", each, Side("left", 2 * each + 1), Side("right", 2 * each + 2)) for each in numbers)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_firewalls_behind_one_port_have_one_way_back_each_side(stateful: bool) -> None:
+    owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
+    made = program(Spread(in_networks(0, 1), owners, stateful))
+    assert len({flow.key for flow in made.flows.rows()}) == len(made.flows)
+    symbol = {name: number for number, name in enumerate(made.ports, SYMBOL_BASE) if name}
+    back = [row for row in made.flows.rows() if row.table == SpreadTable.ADMISSION
+            and {symbol["left"], symbol["right"]} & {term.value for term in oxm.unpack(row.match)}]  # fmt: skip
+    assert len(back) == 4, "two sides, two IP versions"
+    assert all(oxm.ETH_DST in {term.field for term in oxm.unpack(row.match)} for row in back)
+
+
+def test_a_firewall_that_joins_a_network_changes_no_way_back() -> None:
+    owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
+    two, three = (program(Spread(in_networks(*range(count)), owners, stateful=True)) for count in (2, 3))
+    assert SpreadTable.ADMISSION not in {row.table for row in between(two, three).added.rows()}
+
+
+def test_links_that_the_switch_could_not_tell_apart_are_refused() -> None:
+    one, two = in_networks(0, 1)
+    twin = Member("fw1", 1, one.left, two.right)
+    crossed = Member("fw1", 1, Side("right", 9), Side("left", 10))
+    for members, said in (((one, twin), "one MAC address"), ((one, crossed), "both sides")):
+        with pytest.raises(BadInput, match=said):
+            Spread(members, NOBODY)
+    with pytest.raises(BadInput, match="give each its own"):
+        Spread((one, two), NOBODY, stateful=True, synchronised=True)
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     serves, drains = member(0), member(1, MemberState.DRAINING)
     for members, owners in (

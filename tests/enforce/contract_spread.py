@@ -111,6 +111,26 @@ class SpreadContract:
             assert bench.forward(sent, "lc") == []
             assert bench.forward(frames.ethernet(1, GATEWAY_MAC, 0x0806, bytes(28)), OUTSIDE_PORT) == []
 
+    def test_firewalls_in_a_network_behind_one_port_get_their_packets_and_what_they_let_out_goes_on(
+        self, bench: Bench
+    ) -> None:
+        """The port is one for all; a frame's receiver tells which firewall it goes to."""
+        left, right = MEMBERS[0].left.port, MEMBERS[0].right.port
+        members = tuple(
+            replace(each, left=replace(each.left, port=left), right=replace(each.right, port=right)) for each in MEMBERS
+        )
+        macs = {each.left.mac.to_bytes(6, "big") for each in members}
+        for generation, stateful in enumerate((False, True), 1):
+            self._hold(bench, Spread(members, fair(*NAMES), stateful), generation)
+            sent = [bench.forward(frame(packet), OUTSIDE_PORT) for packet in connections()]
+            assert {port for found in sent for port, _ in found} == {left}
+            assert {octets[:6] for found in sent for _, octets in found} == macs
+            out = frame(connections()[0])
+            assert bench.forward(out, left) == [(OUTSIDE_PORT, out)]
+            assert bench.forward(out, right) == [(INSIDE_PORT, out)]
+            to_another = frames.frame(connections()[0], src_mac=1, dst_mac=members[1].left.mac)
+            assert bench.forward(to_another, left) == [], "what firewalls of a network send each other stays there"
+
     def test_every_connection_has_a_firewall_and_every_firewall_its_share(self, bench: Bench) -> None:
         for generation, stateful in enumerate((False, True), 1):
             self._hold(bench, spread(*NAMES, stateful=stateful), generation)

@@ -149,6 +149,7 @@ def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> N
             "service_url": url(here),
             "plane": "nftables",
             "report_every": "1",
+            "tenant_ranges": "",
             "left_port": MACS["left"],
             "right_port": MACS["right"],
         }

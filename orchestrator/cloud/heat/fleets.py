@@ -79,7 +79,8 @@ class AutonomousVnfs:
         if stack is None:
             return ()
         found = self._openstack.members(stack)
-        return vnfs(fleet, look(self._openstack, stack, found, as_named_by_heat(stack.name, found), autonomous=True))
+        group, links = as_named_by_heat(stack.name, found), self._settings.links
+        return vnfs(fleet, look(self._openstack, stack, found, group, autonomous=True, links=links))
 
 
 def _is_there(member: Member) -> bool:
@@ -193,7 +194,7 @@ class HeatCloud:
         if stack is None:
             return ()
         found = self._openstack.members(stack)
-        return vnfs(name, look(self._openstack, stack, found, as_named_by_heat(name, found)))
+        return vnfs(name, look(self._openstack, stack, found, as_named_by_heat(name, found), links={}))
 
     def _see_it_deleted(self, stack: Stack) -> NoReturn:
         """Wait for a stack that is being deleted before another is made.
@@ -227,7 +228,8 @@ class HeatCloud:
 
     def _read_sight(self, stack: Stack) -> Sight:
         found = self._openstack.members(stack)
-        return look(self._openstack, stack, found, self._make_group(stack, found))
+        group = self._make_group(stack, found)
+        return look(self._openstack, stack, found, group, links=self._settings.links)
 
     def _check_room(self, flavor: str, more: int, there: int) -> None:
         """Refuse what a quota would: Heat would try, and leave half of it. Raises TooLarge."""

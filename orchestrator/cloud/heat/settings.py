@@ -49,6 +49,10 @@ class HeatSettings:
     """How soon it is looked at again while VNFs come or go; less and less often while nothing moves."""
     look_most_s: float = 5.0
     """How far apart looks are at most, and how often while all serve."""
+    left_port: str = ""
+    """The spreading switch's interface towards the network of the VNFs' left sides; none: their own devices are its."""
+    right_port: str = ""
+    """The same of their right sides."""
 
     def __post_init__(self) -> None:
         if not _INSTALLATION.match(self.installation):
@@ -60,6 +64,14 @@ class HeatSettings:
         for key, most_s in (("look_most_s", 300.0), ("look_s", self.look_most_s)):
             if not 0.1 <= (value := getattr(self, key)) <= most_s:
                 raise BadInput(f"{value:g} s is not in 0.1..{most_s:g}", place=key)
+        if bool(self.left_port) != bool(self.right_port):
+            raise BadInput("a port towards either side, or none", place="right_port" if self.left_port else "left_port")
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The spreading switch's interface towards each side of VNFs, where it is not their own device."""
+        named = {"left": self.left_port, "right": self.right_port}
+        return {side: port for side, port in named.items() if port}
 
     def patient(self) -> HeatSettings:
         """Return settings for a person who waits once.

@@ -7,7 +7,7 @@ behind Heat's back is no firewall any more, whatever Heat says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.endpoints import device_of
@@ -28,7 +28,7 @@ class Sight:
     """Everything that was read of one stack.
 
     `going` are members that its last change removes. `autonomous`: the cloud adds and removes members without a change
-    of the stack.
+    of the stack. `links`: the spreading switch's interface towards the network of each side, where there is one.
     """
 
     stack: Stack
@@ -38,6 +38,7 @@ class Sight:
     ports: Mapping[str, Port]
     going: frozenset[str]
     autonomous: bool = False
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 def vnfs(fleet: str, sight: Sight) -> tuple[Vnf, ...]:
@@ -118,11 +119,17 @@ def _describe_server(server: Server | None) -> tuple[VnfState, str]:
 
 def _find_side(sight: Sight, member: Member, side: str) -> Side | None:
     port = sight.ports.get(member.ports.get(side, ""))
-    return Side(device_of(port.id), port.mac) if port is not None else None
+    return Side(sight.links.get(side) or device_of(port.id), port.mac) if port is not None else None
 
 
 def look(
-    openstack: OpenStack, stack: Stack, found: Sequence[Member], group: Group, *, autonomous: bool = False
+    openstack: OpenStack,
+    stack: Stack,
+    found: Sequence[Member],
+    group: Group,
+    *,
+    autonomous: bool = False,
+    links: Mapping[str, str],
 ) -> Sight:
     """Read a stack whose members are known.
 
@@ -131,7 +138,7 @@ def look(
     servers = openstack.servers(stack.name) if found else {}
     ports = openstack.ports([port for member in found for port in member.ports.values()])
     going = frozenset(filter(None, stack.parameters.get("removed", "").split(",")))
-    return Sight(stack, found, group, servers, ports, going, autonomous)
+    return Sight(stack, found, group, servers, ports, going, autonomous, links)
 
 
 def as_named_by_heat(name: str, found: Sequence[Member]) -> Group:
