@@ -137,8 +137,8 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             suite.measure(SITE, SIZES, quiet, journal=journal, opening=opener(bench, []))
         asked += len(bench.asked)
-    last, opened = FakeBench(), []
-    resumed = suite.measure(SITE, SIZES, quiet, journal=journal, opening=opener(last, opened))
+    last = FakeBench()
+    resumed = suite.measure(SITE, SIZES, quiet, journal=journal, opening=opener(last, []))
     assert resumed.figures == whole.figures
     assert asked + len(last.asked) == 2 * SIZES.steps
     none: list[CloudSite] = []

@@ -30,7 +30,7 @@ _ONE_RULE, _BOOT = Target(20.0, at_most=False), Target(1.1)
 _NOTHING_LOST = Target(0.0)
 _AS_FAST = Target(0.95, at_most=False, whole=True)
 _NUMBERS = ("seconds", "lost", "active_s", "reachable_s", "per_s", "cpu_us")
-_BOOTS = {None: "not measured", False: "until it is active", True: "until it answers"}
+_BOOTS: Mapping[bool | None, str] = {None: "not measured", False: "until it is active", True: "until it answers"}
 """How far boots are measured, by whether instances get an address on both networks; None: there is no image."""
 _EACH_S = {True: 20.0, False: 30.0}
 _RETURNS: Mapping[ReturnTraffic, str] = {ReturnTraffic.TRACKED: "", ReturnTraffic.ESTABLISHED: "_ack"}
@@ -126,7 +126,7 @@ def measure(
     settings = {
         **asdict(sizes),
         "polling_interval_s": site.polling_interval_s,
-        "boot": _BOOTS[site.boot and site.boot.reachable],
+        "boot": _BOOTS[None if site.boot is None else site.boot.reachable],
     }
     results = Results("cloud", settings)
     kept = Journal(journal, {"suite": results.suite, **settings}, _NUMBERS)
