@@ -177,21 +177,14 @@ class _Ways:
     def returning(self) -> Iterator[Flow]:
         """Yield rows that send packets from a firewall to the other side.
 
-        From a network with several firewalls those go on that are sent to the gateway.
+        From a network with several firewalls that is what one of them sends to the gateway.
         """
         shared = self.spread.shared_ports
         for member in self.spread.members:
             for side, onwards in ((member.left, OUTSIDE_PORT), (member.right, INSIDE_PORT)):
-                if side.port not in shared:
-                    way = instructions([output(self.symbol[onwards])])
-                    yield from self._admit_packets(side.port, way, member.number)
-        for onwards, ports in (
-            (OUTSIDE_PORT, {each.left.port for each in self.spread.members}),
-            (INSIDE_PORT, {each.right.port for each in self.spread.members}),
-        ):
-            for port in sorted(shared & ports):
+                sent = (Term(oxm.ETH_SRC, side.mac), Term(oxm.ETH_DST, GATEWAY_MAC)) if side.port in shared else ()
                 way = instructions([output(self.symbol[onwards])])
-                yield from self._admit_packets(port, way, to=(Term(oxm.ETH_DST, GATEWAY_MAC),))
+                yield from self._admit_packets(side.port, way, member.number, sent=sent)
 
     def hash_rows(self) -> Iterator[Flow]:
         """Stateless or synchronised: a group for each direction."""
@@ -243,11 +236,11 @@ class _Ways:
         what: bytes,
         member: int | None = None,
         *,
-        to: tuple[Term, ...] = (),
+        sent: tuple[Term, ...] = (),
         also: tuple[Term, ...] = (),
     ) -> Iterator[Flow]:
-        """IP packets that come in by a port, for some receiver."""
-        terms = [Term(oxm.IN_PORT, self.symbol[port]), *to]
+        """IP packets that come in by a port, from a sender to a receiver where these are said."""
+        terms = [Term(oxm.IN_PORT, self.symbol[port]), *sent]
         yield from _ip_packets(SpreadTable.ADMISSION, terms, what, member, also=also)
 
     def _to(self, side: Side) -> list[bytes]:

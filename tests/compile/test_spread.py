@@ -12,6 +12,7 @@ from law_examples import examples
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.openflow import groups, oxm
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.page import spread_page
 from orchestrator.compile.pipelines.spread import SPREAD_REGISTERS, SPREAD_STAGES, SpreadTable
 from orchestrator.compile.spreadprogram import Member, MemberState, Side, Spread, spread_program
@@ -136,22 +137,34 @@ def in_networks(*numbers: int) -> tuple[Member, ...]:
     return tuple(Member(f"fw{each}", each, Side("left", 2 * each + 1), Side("right", 2 * each + 2)) for each in numbers)
 
 
+def admissions(made: Program, *ports: str) -> list[dict[object, int]]:
+    """What rows of `admission` about some ports look at."""
+    symbol = {name: number for number, name in enumerate(made.ports, SYMBOL_BASE) if name}
+    found = ({term.field: term.value for term in oxm.unpack(row.match)} for row in made.flows.rows()
+             if row.table == SpreadTable.ADMISSION)  # fmt: skip
+    return [each for each in found if each[oxm.IN_PORT] in {symbol[port] for port in ports}]
+
+
 @pytest.mark.parametrize("stateful", [False, True])
-def test_firewalls_behind_one_port_have_one_way_back_each_side(stateful: bool) -> None:
+def test_of_firewalls_behind_one_port_each_has_a_way_back_by_its_mac_address(stateful: bool) -> None:
     owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
     made = program(Spread(in_networks(0, 1), owners, stateful))
     assert len({flow.key for flow in made.flows.rows()}) == len(made.flows)
-    symbol = {name: number for number, name in enumerate(made.ports, SYMBOL_BASE) if name}
-    back = [row for row in made.flows.rows() if row.table == SpreadTable.ADMISSION
-            and {symbol["left"], symbol["right"]} & {term.value for term in oxm.unpack(row.match)}]  # fmt: skip
-    assert len(back) == 4, "two sides, two IP versions"
-    assert all(oxm.ETH_DST in {term.field for term in oxm.unpack(row.match)} for row in back)
+    back = admissions(made, "left", "right")
+    assert len(back) == 2 * 2 * 2, "each firewall, side and IP version"
+    assert {each[oxm.ETH_DST] for each in back} == {GATEWAY_MAC}
+    assert {each[oxm.ETH_SRC] for each in back} == {1, 2, 3, 4}
 
 
-def test_a_firewall_that_joins_a_network_changes_no_way_back() -> None:
+def test_a_firewall_with_a_link_of_its_own_is_told_by_the_port() -> None:
+    made = program(Spread((member(0),), NOBODY))
+    assert all(oxm.ETH_SRC not in each for each in admissions(made, "l0", "r0"))
+
+
+def test_a_firewall_that_joins_a_network_changes_no_others_way_back() -> None:
     owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
     two, three = (program(Spread(in_networks(*range(count)), owners, stateful=True)) for count in (2, 3))
-    assert SpreadTable.ADMISSION not in {row.table for row in between(two, three).added.rows()}
+    assert not len(between(two, three).removed)
 
 
 def test_links_that_the_switch_could_not_tell_apart_are_refused() -> None:

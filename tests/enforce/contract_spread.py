@@ -125,11 +125,13 @@ class SpreadContract:
             sent = [bench.forward(frame(packet), OUTSIDE_PORT) for packet in connections()]
             assert {port for found in sent for port, _ in found} == {left}
             assert {octets[:6] for found in sent for _, octets in found} == macs
-            out = frame(connections()[0])
-            assert bench.forward(out, left) == [(OUTSIDE_PORT, out)]
-            assert bench.forward(out, right) == [(INSIDE_PORT, out)]
-            to_another = frames.frame(connections()[0], src_mac=1, dst_mac=members[1].left.mac)
-            assert bench.forward(to_another, left) == [], "what firewalls of a network send each other stays there"
+            for each in members:
+                for side, onwards in ((each.left, OUTSIDE_PORT), (each.right, INSIDE_PORT)):
+                    out = frames.frame(connections()[0], src_mac=side.mac, dst_mac=GATEWAY_MAC)
+                    assert bench.forward(out, side.port) == [(onwards, out)]
+                    to_another = frames.frame(connections()[0], src_mac=side.mac, dst_mac=members[0].right.mac)
+                    assert bench.forward(to_another, side.port) == [], "what they send each other stays there"
+            assert bench.forward(frame(connections()[0]), left) == [], "a stranger of the network is no firewall"
 
     def test_every_connection_has_a_firewall_and_every_firewall_its_share(self, bench: Bench) -> None:
         for generation, stateful in enumerate((False, True), 1):

@@ -57,9 +57,9 @@ SPREAD_STAGES = (
         SpreadTable.ADMISSION,
         "IP packets come in by known ports: from outside and inside they are spread, from firewalls they go on. Before "
         "stateful firewalls, their connection is looked up; that of fragments is not, for then the switch would have "
-        "to put them together. Where a port leads to a network with several firewalls, what goes on is what is for the "
-        "gateway's MAC address.",
-        (oxm.IN_PORT, oxm.ETH_DST, oxm.ETH_TYPE, oxm.IP_FRAG),
+        "to put them together. Where a port leads to a network with several firewalls, what goes on is what bears the "
+        "MAC address of one of them and is for the gateway's.",
+        (oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.IP_FRAG),
         (SpreadTable.KNOWN,),
         "drop",
     ),
