@@ -56,6 +56,7 @@ def set_offloads(site: World, name: str, **offloads: bool) -> None:
 def offload(site: World, *words: str) -> None:
     """Configure a1's host once more, and start its switch anew."""
     host = site.hosts["h1"]
+    host.ovs.vsctl("del-port", "br-aclflow", "up0")  # a port of the kernel's keeps its offloads as long as it is there
     host.command(
         "host", "configure", "pop1", "h1", "--controller", "tcp:127.0.0.1:6653", "--datapath", "netdev", *words
     )
