@@ -376,9 +376,12 @@ def _leave_group(api: Any, ports: Sequence[Any], lists: TheirLists) -> None:
 def _flood_server(end: Plugged) -> Iterator[None]:
     """Run iperf3's server at an end. Raises Missing where it is not installed."""
     command = ["iperf3", "--server", "--port", str(_FLOOD_PORT)]
-    begin = partial(subprocess.Popen, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def begin() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     try:
-        server: subprocess.Popen[bytes] = namespaces.inside(end.namespace, begin)
+        server = namespaces.inside(end.namespace, begin)
     except FileNotFoundError:
         raise Missing("there is no iperf3 here: apt-get install iperf3") from None
     try:
@@ -407,6 +410,9 @@ def _run_inside(end: Plugged, *command: str) -> str:
 
 def _is_answering(end: Plugged, address: str) -> bool:
     """Whether an address answers a ping within a fifth of a second."""
-    ping = partial(subprocess.run, ("ping", "-c", "1", "-W", "0.2", address), capture_output=True, check=False)
-    done: subprocess.CompletedProcess[bytes] = namespaces.inside(end.namespace, ping)
-    return done.returncode == 0
+
+    def ping() -> int:
+        command = ("ping", "-c", "1", "-W", "0.2", address)
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    return namespaces.inside(end.namespace, ping) == 0
