@@ -29,12 +29,13 @@ from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.pipelines.tracked import Tracking, about_connections, zone_of
+from orchestrator.compile.pipelines.wholeports import find_split_ways, whole_port_rows
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Action, Direction, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
@@ -293,20 +294,23 @@ class _Ends:
     tenant: Tenant
     path_mtu_rate: int | None
     """None: the domain lets no such messages in."""
+    whole: tuple[Direction, ...]
+    """Where destination ports are read whole."""
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
         return isinstance(other, _Ends) and self._content == other._content
 
     @property
-    def _content(self) -> tuple[int, Action, Action, int | None]:
+    def _content(self) -> tuple[int, Action, Action, int | None, tuple[Direction, ...]]:
         acl = self.tenant.acl
-        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate
+        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate, self.whole
 
     def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         rate = self.path_mtu_rate
         meters = [] if rate is None else [path_mtu_meter_row(self.tenant.number, rate)]
-        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters]))
+        whole = whole_port_rows(self.tenant, self.whole)
+        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters, *whole]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -426,8 +430,18 @@ def _sources(
         yield (_Lists, tenant.id), _Lists(tenant, returns)
         if _decides_alone(tenant, returns):
             yield (_Alone, tenant.id), _Alone(tenant, returns)
-        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate)
+        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, _find_whole(tenant, returns))
         yield (_Places, tenant.id), _find_places(tenant.id, tenant.number, sites)
+
+
+def _find_whole(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, ...]:
+    """Return where a list's destination ports are read whole.
+
+    Fields of connections, which are asked for where these are tracked, are read whole in any case.
+    """
+    if returns is ReturnTraffic.TRACKED and not tenant.acl.has_stateless:
+        return ()
+    return find_split_ways(tenant.acl)
 
 
 def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:

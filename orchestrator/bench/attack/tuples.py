@@ -6,8 +6,13 @@ with a mask of its own; three rules and 8,192 packets make thousands of masks, a
 after mask. The cache has a set of masks for each port, so what comes by the uplink suffers together.
 
     known     the attacker knows the list, which is his own, and goes through i, j and k
+    varied    the same masks, but no packet comes twice: what entries do not look at is drawn, too
     random    he knows nothing (TSE 2.0): addresses and ports are drawn
     endpoint  the first, sent by an endpoint on the host
+    ordinary  the first, by a list that asks for addresses and one port
+
+A list that asks for both ports has its destination ports read whole (`compile/pipelines/wholeports.py`); what that
+does is seen beside the same without it, where settings of Open vSwitch are tried as well.
 
 Measured are packets of another tenant's client that arrive, for each second of processor time of the switch's daemon:
 that counts what the flood itself costs the daemon too, and does not depend on neighbours on the machine.
@@ -20,7 +25,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -28,7 +33,7 @@ from orchestrator.bench.benchlab import PREFIX, wait_connected
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.compile.hostprogram import compile_host
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.device import Switch
@@ -43,7 +48,7 @@ from orchestrator.lab.pop import Lab
 from orchestrator.lab.wire import raw_socket
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Rule, RuleId, TenantId
-from orchestrator.policy.ports import PortRange
+from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.tcpflags import TcpFlag
 
@@ -53,17 +58,25 @@ SPEC = specfile.parse(
     clients:
       - {name: client, silent: true, addresses: [192.0.2.0/24]}
       - {name: attacker, silent: true, addresses: [192.88.0.0/16]}
-    tenants: [{id: shop, prefixes: [198.51.100.0/25]}, {id: evil, prefixes: [203.0.113.0/25]}]
+    tenants:
+      - {id: shop, prefixes: [198.51.100.0/25]}
+      - {id: evil, prefixes: [203.0.113.0/25]}
+      - {id: plain, prefixes: [203.0.113.128/25]}
     endpoints:
       - {name: web, tenant: shop, host: host1, silent: true, addresses: [198.51.100.10]}
       - {name: evil1, tenant: evil, host: host1, silent: true, addresses: [203.0.113.10]}
+      - {name: plain1, tenant: plain, host: host1, silent: true, addresses: [203.0.113.140]}
     """
 )
 PER_S = 2_000
 _BATCH = 64
 _LOOKED_AT = Prefix.parse("192.88.77.55/32")
-_WEB, _OWN, _CLIENTS = (Prefix.parse(f"{text}/32").network for text in ("198.51.100.10", "203.0.113.10", "192.0.2.0"))
+_WEB, _OWN, _PLAIN, _CLIENTS = (
+    Prefix.parse(f"{text}/32").network for text in ("198.51.100.10", "203.0.113.10", "203.0.113.140", "192.0.2.0")
+)
 _SOURCE_PORT, _PORT = 12345, 80
+_AIM = _LOOKED_AT.network, _SOURCE_PORT, _PORT
+"""Of which a packet differs in its address, its source and its destination port."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SEED = 1
 _MOST_S = 30.0
@@ -71,31 +84,39 @@ _MOST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """Settings of Open vSwitch against the attack; `name` is how figures call them."""
+    """What is done against the attack: settings of Open vSwitch, and whether ports are read whole.
+
+    `name` is how figures call it.
+    """
 
     name: str
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...]
+    reads_whole: bool = False
 
 
-LEVERS = (  # the first is what `aclflow host configure` sets
-    Lever("", (f"max-idle={Wanted('pop', 'host1', 'up0', ('tcp:127.0.0.1:6653',)).max_idle_ms}",)),
-    Lever("idle_2_s", ("max-idle=2000",)),
-    Lever("idle_10_s", ("max-idle=10000",)),
-    Lever("idle_500_ms", ("max-idle=500",)),
-    Lever("flow_limit_1000", ("max-idle=10000", "flow-limit=1000")),
-    Lever("signature_cache", ("max-idle=10000", "smc-enable=true")),
-)
+_AS_CONFIGURED = f"max-idle={Wanted('pop', 'host1', 'up0', ('tcp:127.0.0.1:6653',)).max_idle_ms}"
+"""What `aclflow host configure` sets."""
+LEVERS = {
+    Lever("", (_AS_CONFIGURED,), reads_whole=True): ("known", "varied", "random", "endpoint", "ordinary"),
+    Lever("without_whole_ports", (_AS_CONFIGURED,)): ("known", "varied", "endpoint"),
+    Lever("idle_10_s", ("max-idle=10000",)): ("known",),
+    Lever("signature_cache", ("max-idle=10000", "smc-enable=true")): ("known", "varied"),
+}
+"""Each lever, and the attacks that are tried against it."""
 _HELD = Target(0.5, at_most=False)
-"""What others keep as configured: measured 0.59 to 0.63. Less means that the cache has become easier to fill."""
+"""What others keep as configured. Less means that the cache has become easier to fill."""
 NOTE = (
     "pps_of_others_under_tse: another tenant's packets for each second of the daemon's processor time, under a flood "
-    "of 2,000 packets/s that makes thousands of masks, to those without it; by lever against it (docs/threats.md)"
+    "of 2,000 packets/s that makes thousands of masks, to those without it; by attack, and by other "
+    "levers than destination ports read whole (docs/threats.md)"
 )
-_KNOWN_SETTINGS = ("max-idle", "flow-limit", "smc-enable")
+_KNOWN_SETTINGS = ("max-idle", "smc-enable")
+_VARIED = 65_536
+"""Packets of the flood in which none comes twice for half a minute."""
 
 
 def lists() -> dict[TenantId, Acl]:
-    """Return the victim's list and the attacker's."""
+    """Return the victim's list, the attacker's, and one that asks for one port."""
     evil: list[Rule] = []
     for direction, action in ((Direction.INGRESS, Action.PERMIT), (Direction.EGRESS, Action.DENY)):
         looked_at = Addresses((_LOOKED_AT,))
@@ -108,7 +129,8 @@ def lists() -> dict[TenantId, Acl]:
             Rule(RuleId(f"source-{name}"), action, direction, protocol=TCP, source_ports=source_port),
         ]
     web = Rule(RuleId("web"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(_PORT, _PORT),))
-    return {TenantId("shop"): Acl((web,)), TenantId("evil"): Acl(tuple(evil))}
+    plain = tuple(rule for rule in evil if rule.direction is Direction.INGRESS and rule.source_ports == EVERY_PORT)
+    return {TenantId("shop"): Acl((web,)), TenantId("evil"): Acl(tuple(evil)), TenantId("plain"): Acl(plain)}
 
 
 def floods() -> dict[str, tuple[str, list[Packet]]]:
@@ -117,11 +139,18 @@ def floods() -> dict[str, tuple[str, list[Packet]]]:
     bits = [(i, j, k) for i in range(32) for j in range(16) for k in range(16)]
     draw.shuffle(bits)
     away = [(_LOOKED_AT.network ^ 1 << i, _SOURCE_PORT ^ 1 << j, _PORT ^ 1 << k) for i, j, k in bits]
+    near = [(i, j, k) for _ in range(_VARIED // len(bits)) for i, j, k in bits]
+    varied = [
+        tuple(each ^ draw.randrange(1 << bit, 2 << bit) for each, bit in zip(_AIM, place, strict=True))
+        for place in near
+    ]
     drawn = [(draw.getrandbits(31) | 1 << 26, draw.getrandbits(16), draw.getrandbits(16)) for _ in bits]
     return {
         "known": ("attacker", [_make_packet(source, _OWN, *ports) for source, *ports in away]),
+        "varied": ("attacker", [_make_packet(source, _OWN, *ports) for source, *ports in varied]),
         "random": ("attacker", [_make_packet(source, _OWN, *ports) for source, *ports in drawn]),
         "endpoint": ("evil1", [_make_packet(_OWN, destination, *ports) for destination, *ports in away]),
+        "ordinary": ("attacker", [_make_packet(source, _PLAIN, *ports) for source, *ports in away]),
     }
 
 
@@ -157,17 +186,16 @@ def measure(results: Results, steps: Steps, sizes: Sizes, layout: Layout | None)
     """Add the figures."""
     rounds, cpu_s = sizes.rounds, sizes.cpu_s
     found: dict[str, list[float]] = {}
-    with pop.temporary(layout or Layout(PREFIX), SPEC) as lab, _load_lists(lab):
+    attacks = floods()
+    with pop.temporary(layout or Layout(PREFIX), SPEC) as lab, _load_lists(lab) as load:
         victim = Victim(lab)
         for turn in range(rounds):
-            for lever in LEVERS:
+            for lever, names in LEVERS.items():
                 steps.next(f"round {turn + 1} of {rounds}: tuple-space explosion, {lever.name or 'as configured'}")
-                _set_lever(lab, lever)
+                _set_lever(lab, lever, load)
                 quiet = victim.packets_per_cpu_s(cpu_s)
-                for attack, (sender, packets) in floods().items():
-                    if lever.name and attack != "known":
-                        continue
-                    with flooding(lab, sender, packets):
+                for attack in names:
+                    with flooding(lab, *attacks[attack]):
                         time.sleep(sizes.flooded_s)
                         attacked = victim.packets_per_cpu_s(cpu_s)
                     lab.ovs_of(lab.spec.hosts[0].name).forget()
@@ -254,18 +282,23 @@ def _make_frames(lab: Lab, sender: str, packets: Sequence[Packet]) -> list[bytes
     return [frames.frame(each, src_mac=mac, dst_mac=GATEWAY_MAC, payload=bytes(20)) for each in packets]
 
 
-def _set_lever(lab: Lab, lever: Lever) -> None:
-    ovs = lab.ovs_of(lab.spec.hosts[0].name)
+def _set_lever(lab: Lab, lever: Lever, load: Callable[[], None]) -> None:
+    name = lab.spec.hosts[0].name
+    ovs = lab.ovs_of(name)
     for key in _KNOWN_SETTINGS:
         ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)
     for setting in lever.settings:
         ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
+    load()
+    if not lever.reads_whole:
+        for table in (Table.SENDER_PORTS, Table.RECEIVER_PORTS):
+            ovs.ofctl("del-flows", name, f"table={table:d},ip")
     ovs.forget()
 
 
 @contextmanager
-def _load_lists(lab: Lab) -> Iterator[None]:
-    """Load the lists into the host's switch. Raises Refused, Drifted."""
+def _load_lists(lab: Lab) -> Iterator[Callable[[], None]]:
+    """Yield what loads the lists into the host's switch. Raises Refused, Drifted."""
     host = lab.spec.hosts[0]
     datapath = int(host.datapath_id, 16)
     program = compile_host(policy_of(lab.spec, lists()), domain=lab.spec.domain, generation=1)
@@ -273,8 +306,11 @@ def _load_lists(lab: Lab) -> Iterator[None]:
         switch = Switch(channels[datapath], uplink=host.uplink)
         if not switch.claim(1):
             raise Refused("the switch has another master")
-        switch.apply(gap.correction(switch.observe(), program, switch.resolve), gap.stamp_of(program))
-        wrong = gap.mismatch(switch.observe(), switch.resolve(program.flows, program.ports), gap.stamp_of(program))
-        if wrong is not None:
-            raise Drifted(wrong.text)
-        yield
+
+        def load() -> None:
+            switch.apply(gap.correction(switch.observe(), program, switch.resolve), gap.stamp_of(program))
+            wrong = gap.mismatch(switch.observe(), switch.resolve(program.flows, program.ports), gap.stamp_of(program))
+            if wrong is not None:
+                raise Drifted(wrong.text)
+
+        yield load

@@ -52,12 +52,14 @@ class Table(enum.IntEnum):
     ADVERTISER = 6
     SERVICES = 7
     STATE = 8
+    SENDER_PORTS = 9
     LIFTED = 10
     ALONE_OPERATOR = 12
     ALONE_EGRESS = 14
     OPERATOR = 20
     EGRESS = 30
     LOCAL = 40
+    RECEIVER_PORTS = 45
     INGRESS = 50
     ALONE_INGRESS = 52
     OUTPUT = 60
@@ -106,7 +108,9 @@ OPERATOR_PERMIT = Register(
 OUTPUT_PORT = Register(
     "output_port", REGISTERS[4], "0-31", "port of the receiving local endpoint; 0: leave by the uplink"
 )
-SCRATCH = Register("scratch", REGISTERS[5], "0-31", "holds a field while two are swapped, within one list of actions")
+SCRATCH = Register(
+    "scratch", REGISTERS[5], "0-31", "holds a field while two are swapped or one is read, within one list of actions"
+)
 REPLY = Register(
     "reply", REGISTERS[6], "0-1", "1: against the direction of its connection, lists are still to be asked; 2: they are"
 )
@@ -159,7 +163,7 @@ STAGES = (
             oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE, oxm.ND_TARGET, oxm.ND_SLL,
             oxm.ARP_OP, oxm.ARP_SPA, oxm.ARP_TPA, oxm.ARP_SHA,
         ),
-        (Table.SOURCES, Table.RESPONDER, Table.SERVICES, Table.LIFTED, Table.LOCAL),
+        (Table.SOURCES, Table.RESPONDER, Table.SERVICES, Table.SENDER_PORTS, Table.LOCAL),
         "drop",
     ),
     Stage(
@@ -208,6 +212,15 @@ STAGES = (
         "drop",
     ),
     Stage(
+        Table.SENDER_PORTS,
+        "Where an egress list asks for source ports as well as for destination ports: the destination port of its "
+        "packets is read whole, so that the switch's cache has one length of it in place of 17, and cannot be made to "
+        "need the product of all lengths (`wholeports.py`). Nothing is decided here.",
+        (oxm.ETH_TYPE, oxm.IP_FRAG, oxm.IP_PROTO, SOURCE_TENANT.field),
+        (Table.LIFTED,),
+        "on to lifted",
+    ),
+    Stage(
         Table.LIFTED,
         "Parts of lists, decided before anything else is looked at, so that packets of popular rules share few cache "
         "entries: for packets from the uplink what the operator and the receiver's ingress list say, for an endpoint's "
@@ -253,8 +266,15 @@ STAGES = (
         "Is the destination an endpoint here? Then its tenant, port and MAC address are written down, and the gateway "
         "becomes the sender. If not, endpoints' packets leave by the uplink and the uplink's are dropped.",
         (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field, REPLY.field, ASKS.field),
-        (Table.INGRESS, Table.OUTPUT),
+        (Table.RECEIVER_PORTS, Table.INGRESS, Table.OUTPUT),
         "drop",
+    ),
+    Stage(
+        Table.RECEIVER_PORTS,
+        "The same as `sender_ports`, for the ingress list of the receiving endpoint's tenant.",
+        (oxm.ETH_TYPE, oxm.IP_FRAG, oxm.IP_PROTO, DESTINATION_TENANT.field),
+        (Table.INGRESS,),
+        "on to ingress",
     ),
     Stage(
         Table.INGRESS,

@@ -27,6 +27,7 @@ from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, GATEWAY_MAC, MISS_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.compile.pipelines.services import served_rows, service_rows
 from orchestrator.compile.pipelines.tracked import Tracking, tracking_rows
+from orchestrator.compile.pipelines.wholeports import passing_rows
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.legs import matched_prefixes
 from orchestrator.policy.model import Action, Endpoint, Tenant
@@ -74,6 +75,7 @@ def fixed_rows(symbols: Mapping[str, int], tracks: Tracking | None = None) -> li
         *_responder(),
         *service_rows(),
         *thoroughfares(),
+        *passing_rows(),
         *_sends(uplink),
         *tracking,
     ]
@@ -306,7 +308,7 @@ def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) ->
     version, source, _ = _ip(prefix)
     to_gateway = [Term(oxm.ETH_DST, GATEWAY_MAC)] if endpoint.shared else []
     terms = [Term(oxm.IN_PORT, symbol), Term(oxm.ETH_SRC, endpoint.mac), *to_gateway, version, source]
-    let_in = instructions([set_field(pipeline.SOURCE_TENANT.field, tenant)], goto=Table.LIFTED)
+    let_in = instructions([set_field(pipeline.SOURCE_TENANT.field, tenant)], goto=Table.SENDER_PORTS)
     return _make_flow(Table.ADMISSION, _Order.ADMITTED, terms, let_in, tenant=tenant)
 
 
@@ -338,7 +340,7 @@ def _receiver_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) 
         set_field(oxm.ETH_SRC, GATEWAY_MAC),
         set_field(oxm.ETH_DST, endpoint.mac),
     )
-    arrives = instructions(actions, goto=Table.INGRESS)
+    arrives = instructions(actions, goto=Table.RECEIVER_PORTS)
     return _make_flow(Table.LOCAL, _prefix_priority(prefix), [version, destination], arrives, tenant=tenant)
 
 
