@@ -319,14 +319,6 @@ def count_spans(box: Box) -> int:
     return len(box.source) + len(box.destination) + len(box.source_ports) + len(box.destination_ports)
 
 
-def count_combinations(box: Box) -> int:
-    """Return how many combinations of spans, one per axis, a box has.
-
-    Its flow entries are a multiple of that.
-    """
-    return len(box.source) * len(box.destination) * len(box.source_ports) * len(box.destination_ports)
-
-
 def _take_either(row: tuple[Row | None, Row | None]) -> Row:
     found = row[0] or row[1]
     if found is None:

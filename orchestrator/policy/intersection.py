@@ -38,26 +38,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.errors import TooLarge
-from orchestrator.policy.difference import count_combinations, count_spans
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.difference import count_spans
 from orchestrator.policy.fields import WORD
-from orchestrator.policy.formats.express import NO_PACKETS, matches_of
+from orchestrator.policy.laid import Laid
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.listmoves import Comparisons, everything_of
-from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant, TenantId
 from orchestrator.policy.narrowing import Withheld
 from orchestrator.policy.oracle import return_rules
 from orchestrator.policy.policystep import Moves, PolicyStep, pair_lists
-from orchestrator.policy.space import Box, everything, full_set, merge_boxes
+from orchestrator.policy.space import Box, full_set
 from orchestrator.policy.stateless import is_mixed
 
-MOST_SPANS, MOST_RULES = 500_000, 1024
-"""Spans that are compared to see what two tenants open and close for each other, and the rules that say it, each
-counted by its combinations of prefixes and ports; beyond, everything between the two is held back."""
+MOST_SPANS = 500_000
+"""Spans that are compared to see what two tenants open and close for each other; beyond, everything between the two is
+held back."""
+
+_Place = tuple[TenantId, Direction, tuple[tuple[TenantId, tuple[Prefix, ...]], ...]]
+"""Where packets are held back: in whose list, in which direction, and between whom, with their prefixes."""
 
 _Opposed = tuple[Moves, Moves, tuple[Tenant, Tenant], Direction]
 """What opens, what closes, the sender and the receiver, and in which of the opening tenant's lists to deny."""
@@ -80,7 +82,7 @@ def withheld(
     `held` are the policies that enforcement points may hold, `known` is what other questions have found. With `step`,
     the one from the policy that was published last, only what that may decide otherwise.
     """
-    found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
+    found: dict[_Place, Laid] = {}
     known = known or Comparisons()
     held = tuple(held)
     known.begin(len(held))
@@ -89,16 +91,22 @@ def withheld(
             if _changes_beside_lists(policy, target):
                 return _hold_everything(target)
             for moves, direction in _all_opening(policy, target, known):
-                rules = _denying_alone(_denying_all(moves, direction))
-                found.setdefault((moves.tenant.id, direction), {}).update(dict.fromkeys(rules))
+                whole = Laid(direction, everything_of(moves.tenant, direction), is_alone=True)
+                laid = found.setdefault(_find_place(moves.tenant, direction, moves.tenant), whole)
+                laid.add(moves.opened if _count_spans(moves.opened) <= MOST_SPANS else None)
             continue
         for opening, closing, ends, direction in _all_opposed(policy, target, known, step):
-            rules = _meeting(opening.opened, closing.closed, ends, direction)
-            found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
-    order = sorted(found, key=lambda each: (each[0], each[1].value))
-    by_tenant = {tenant: tuple(rule for key in order if key[0] == tenant for rule in found[key]) for tenant, _ in order}
-    laid = MappingProxyType({tenant: rules for tenant, rules in by_tenant.items() if rules})
-    return Withheld(laid, any(_answers_differently(policy, target) for policy in held))
+            laid = found.setdefault(_find_place(opening.tenant, direction, *ends), Laid(direction, _between(*ends)))
+            laid.add(_meeting(opening.opened, closing.closed))
+    by_tenant: dict[TenantId, dict[Rule, None]] = {}
+    for place in sorted(found, key=lambda each: (each[0], each[1].value)):
+        by_tenant.setdefault(place[0], {}).update(dict.fromkeys(found[place].rules()))
+    laid_rules = MappingProxyType({tenant: tuple(rules) for tenant, rules in by_tenant.items() if rules})
+    return Withheld(laid_rules, any(_answers_differently(policy, target) for policy in held))
+
+
+def _find_place(opening: Tenant, direction: Direction, *ends: Tenant) -> _Place:
+    return opening.id, direction, tuple((each.id, each.prefixes) for each in ends)
 
 
 def _is_mixed_step(held: Policy, target: Policy) -> bool:
@@ -120,8 +128,8 @@ def _changes_beside_lists(held: Policy, target: Policy) -> bool:
 def _hold_everything(target: Policy) -> Withheld:
     """Hold back all packets of all tenants, but for those of which the operator decides."""
     laid = {
-        tenant.id: _denying_alone(
-            rule for way in Direction for box in everything_of(tenant, way) for rule in _denying(box, way)
+        tenant.id: tuple(
+            rule for way in Direction for rule in Laid(way, everything_of(tenant, way), is_alone=True).rules_of_all()
         )
         for tenant in target.tenants
     }
@@ -253,40 +261,12 @@ def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction
     return Moves(tenant, everything if new else (), everything if old else ())
 
 
-def _meeting(
-    opened: tuple[Box, ...], closed: tuple[Box, ...], ends: tuple[Tenant, Tenant], direction: Direction
-) -> tuple[Rule, ...]:
-    """Return deny rules for packets that one point opens and another closes.
-
-    They go into the list that opens the packets, between the two tenants.
-    """
-    if len(closed) * _count_spans(opened) + len(opened) * _count_spans(closed) <= MOST_SPANS:
-        common = [one.intersect(other) for one in opened for other in closed]
-        rules = _denying_few((box for box in common if box is not None), direction)
-        if rules is not None:
-            return rules
-    return tuple(rule for box in _between(*ends) for rule in _denying(box, direction))
-
-
-def _denying_few(boxes: Iterable[Box], direction: Direction) -> tuple[Rule, ...] | None:
-    """Return rules that deny boxes; None if they are too many."""
-    try:
-        merged = merge_boxes(boxes)
-        if sum(map(count_combinations, merged)) <= MOST_RULES:
-            rules = tuple(islice((rule for box in merged for rule in _denying(box, direction)), MOST_RULES + 1))
-            if len(rules) <= MOST_RULES:
-                return rules
-    except TooLarge:
-        pass
-    return None
-
-
-def _denying_all(moves: Moves, direction: Direction) -> tuple[Rule, ...]:
-    """Return rules that deny what opens in a list, or all of its direction."""
-    few = _denying_few(moves.opened, direction) if _count_spans(moves.opened) <= MOST_SPANS else None
-    if few is not None:
-        return few
-    return tuple(rule for box in everything_of(moves.tenant, direction) for rule in _denying(box, direction))
+def _meeting(opened: tuple[Box, ...], closed: tuple[Box, ...]) -> list[Box] | None:
+    """Return the packets that one point opens and another closes; None if that takes too long to find."""
+    if len(closed) * _count_spans(opened) + len(opened) * _count_spans(closed) > MOST_SPANS:
+        return None
+    common = [one.intersect(other) for one in opened for other in closed]
+    return [box for box in common if box is not None]
 
 
 def _count_spans(boxes: Iterable[Box]) -> int:
@@ -301,22 +281,3 @@ def _between(sender: Tenant, receiver: Tenant) -> tuple[Box, ...]:
         for other in everything_of(receiver, Direction.INGRESS)
     )
     return tuple(box for box in ways if box is not None)
-
-
-# ---------------------------------------------------------------------------------------------- boxes as rules
-
-
-def _denying_alone(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return rules as stateless ones: they hold back packets of known connections, too."""
-    return tuple(replace(rule, stateless=True) for rule in rules)
-
-
-def _denying(box: Box, direction: Direction) -> Iterator[Rule]:
-    """Rules that deny a box; where no rule leaves its later fragments out, these too.
-
-    Protocols that no packet has by rights are some packet's all the same: with them every protocol is denied.
-    """
-    if any(box.protocols >> strange & 1 for strange in NO_PACKETS[box.family]):
-        box = box._replace(protocols=box.protocols | everything(box.family).protocols)
-    for match in matches_of(box, direction):
-        yield Rule(RuleId("withheld"), Action.DENY, direction, **match.rule_attributes())

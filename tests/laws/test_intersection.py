@@ -27,7 +27,7 @@ from strategies import acls, policies
 from tracked_domain import SYN, trackable
 
 from orchestrator.errors import TooLarge
-from orchestrator.policy import difference, intersection, listmoves
+from orchestrator.policy import difference, laid, listmoves
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.connections import check_trackable
 from orchestrator.policy.formats.native import acl_from_json
@@ -94,9 +94,10 @@ def test_too_large_a_difference_is_held_back_whole(before: Policy, other: Policy
         middle, _ = step(before, after)
         packets = packets_of(before, after, middle)
         assert not leaks((before, middle), (before, after), packets)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_RULES", 0)
-        assert not leaks((before, step(before, after)[0]), (before, after), packets)
+    for most in (0, 4):  # all between two tenants, and what is made wider until it takes few flow entries
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(laid, "MOST_ENTRIES", most)
+            assert not leaks((before, step(before, after)[0]), (before, after), packets)
 
 
 @given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))

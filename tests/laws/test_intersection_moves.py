@@ -20,7 +20,7 @@ from mixed_policies import (
 )
 from strategies import policies
 
-from orchestrator.policy import intersection, listmoves
+from orchestrator.policy import intersection, laid, listmoves
 from orchestrator.policy.intersection import withheld
 from orchestrator.policy.listed import Listed
 from orchestrator.policy.listmoves import Comparisons
@@ -126,7 +126,7 @@ def test_what_was_held_back_opens_while_the_other_end_closes(base: Policy) -> No
     first = with_list(before, opened.with_one(0, closing[0]))
     second = with_list(first, first.tenants[0].acl.listed.with_one(0, closing[1]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intersection, "MOST_RULES", 0)
+        patch.setattr(laid, "MOST_ENTRIES", 0)
         middle, _ = step(before, first)
         last, _ = step(middle, second)
     packets = packets_of(middle, second)
