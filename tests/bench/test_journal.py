@@ -81,7 +81,7 @@ def test_without_a_file_everything_is_measured() -> None:
 
 
 def test_a_suite_that_keeps_none_says_who_does(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="acl-size, promotion, scale, state-sync do"):
+    with pytest.raises(BadInput, match="acl-size, cloud, promotion, scale, state-sync do"):
         suites.run("edge", quick=True, journal=tmp_path / "journal")
 
 
@@ -90,7 +90,7 @@ def test_a_suite_that_keeps_one_says_first_how_long_it_takes(name: str, tmp_path
     full, short = (str(suites.warning(name, quick=quick, journal=None)) for quick in (False, True))
     assert re.match(rf"{name}: \d{{2,4}} measurements, which take about (\d\.\d hours|\d\d minutes)", full)
     assert "--journal FILE" in full
-    assert re.match(rf"{name}: \d{{2,3}} measurements, which take about \d{{1,2}} minutes", short)
+    assert re.match(rf"{name}: \d{{2,4}} measurements, which take about \d{{1,2}} minutes", short)
     assert "--journal" not in short
     path = tmp_path / "journal"
     assert f"less what is in {path}" in str(suites.warning(name, quick=False, journal=path))

@@ -209,16 +209,16 @@ def test_hosts_and_firewalls_come_and_go(modules: Modules, admin: Client) -> Non
 
 def test_endpoints_of_a_shared_leg_come_move_and_go(modules: Modules, admin: Client) -> None:
     admin.domains.create("legs")
-    admin.tenants.create("leg", domain="legs", prefixes=[Prefix.parse("198.51.100.0/24")])
+    admin.tenants.create("leg", domain="legs", prefixes=[Prefix.parse("198.18.7.0/24")])
     first = {
         "domain": "legs", "name": "web1", "tenant": "leg", "port": "tenants", "mac": "02:00:00:00:00:1A",
-        "prefixes": ["198.51.100.11"], "shared": True,
+        "prefixes": ["198.18.7.11"], "shared": True,
     }  # fmt: skip
-    second = {**first, "name": "web2", "mac": "02:00:00:00:00:12", "prefixes": ["198.51.100.12/32"]}
+    second = {**first, "name": "web2", "mac": "02:00:00:00:00:12", "prefixes": ["198.18.7.12/32"]}
     (tried,) = modules.run(("aclflow_endpoint", first), check=True)
     assert tried["changed"]
     assert admin.domains.read_endpoints("legs") == ()
-    spelt = {**first, "mac": "02:00:00:00:00:1a", "prefixes": ["198.51.100.11/32"]}
+    spelt = {**first, "mac": "02:00:00:00:00:1a", "prefixes": ["198.18.7.11/32"]}
     done, again, beside, moved, alone, gone, twice = modules.run(
         ("aclflow_endpoint", first), ("aclflow_endpoint", spelt), ("aclflow_endpoint", second),
         ("aclflow_endpoint", {**second, "port": "inside"}),

@@ -192,7 +192,7 @@ def test_what_switches_may_hold_is_told_once_for_all_that_hold_alike(store: Stor
     same = HeldRecord(came, b"1" * 16, last, is_strange=False)
     assert held() == {nothing, same, HeldRecord(came, None, refused, is_strange=False)}
     with store.write() as unit:
-        assert unit.domains.raise_generation("pop", came + 7)
+        assert raise_generation(unit, "pop", came + 7)
     assert {each.is_strange for each in held()} == {True}
 
 
