@@ -77,7 +77,7 @@ def test_floods_reach_the_wan_as_theory_says(layout: Layout) -> None:
     assert median(results, "wan_share_sweep_wan") > 0
     assert median(results, "wan_share_sweep_wan_vs_theory") <= 1
     assert median(results, "others_answered_no_attack_rehome") > 0
-    for lever in ("", "_varied", "_ordinary", "_endpoint_without_whole_ports", "_signature_cache"):
+    for lever in ("", "_comes_first", "_ordinary", "_endpoint_without_whole_ports", "_varied_signature_cache"):
         assert median(results, f"pps_of_others_under_tse{lever}") > 0
     assert not leftovers(layout)
 
