@@ -29,7 +29,7 @@ from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.pipelines.tracked import Tracking, about_connections, zone_of
-from orchestrator.compile.pipelines.wholeports import find_split_ways, whole_port_rows
+from orchestrator.compile.pipelines.wholeports import find_whole_ways, whole_port_rows
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
@@ -430,18 +430,8 @@ def _sources(
         yield (_Lists, tenant.id), _Lists(tenant, returns)
         if _decides_alone(tenant, returns):
             yield (_Alone, tenant.id), _Alone(tenant, returns)
-        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, _find_whole(tenant, returns))
+        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, find_whole_ways(tenant, returns))
         yield (_Places, tenant.id), _find_places(tenant.id, tenant.number, sites)
-
-
-def _find_whole(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, ...]:
-    """Return where a list's destination ports are read whole.
-
-    Fields of connections, which are asked for where these are tracked, are read whole in any case.
-    """
-    if returns is ReturnTraffic.TRACKED and not tenant.acl.has_stateless:
-        return ()
-    return find_split_ways(tenant.acl)
 
 
 def _returns_of(policy: Policy) -> tuple[ReturnTraffic, int | None]:

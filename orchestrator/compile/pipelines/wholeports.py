@@ -21,6 +21,7 @@ ask for one of the ports, as nearly all do, have no such rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -34,7 +35,7 @@ from orchestrator.compile.pipelines.host import (
     SOURCE_TENANT,
     Table,
 )
-from orchestrator.policy.model import Acl, Direction, Rule, Tenant
+from orchestrator.policy.model import Acl, Direction, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.program.flows import Flow
@@ -43,6 +44,7 @@ from orchestrator.program.program import Tier
 _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 _PORT: dict[int, Field] = {TCP: oxm.TCP_DST, UDP: oxm.UDP_DST, SCTP: oxm.SCTP_DST}
 _PRIORITY = 10
+_SOURCE_PORTS = attrgetter("source_ports")
 
 
 class _Way(NamedTuple):
@@ -67,9 +69,18 @@ def find_split_ways(acl: Acl) -> tuple[Direction, ...]:
     return tuple(way for way in Direction if _asks_both([rule for rule in rules if rule.direction is way]))
 
 
+def find_whole_ways(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, ...]:
+    """Return the directions in which a list's destination ports are read whole.
+
+    Fields of connections, which are asked for where these are tracked, are read whole in any case.
+    """
+    is_tracked = returns is ReturnTraffic.TRACKED and not tenant.acl.has_stateless
+    return () if is_tracked else find_split_ways(tenant.acl)
+
+
 def _asks_any(rules: Iterable[Rule]) -> bool:
     """Return whether any rule asks for source ports, which few do."""
-    return any(rule.source_ports is not EVERY_PORT and rule.source_ports != EVERY_PORT for rule in rules)
+    return any(ports is not EVERY_PORT and ports != EVERY_PORT for ports in map(_SOURCE_PORTS, rules))
 
 
 def _asks_both(rules: list[Rule]) -> bool:
