@@ -21,7 +21,7 @@ from orchestrator.policy.formats.express import NO_PACKETS, matches_of
 from orchestrator.policy.model import Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import PortRange, masks
 from orchestrator.policy.space import Box, everything, merge_boxes
-from orchestrator.policy.spans import Spans
+from orchestrator.policy.spans import Spans, meet
 
 MOST_ENTRIES = 1024
 """The flow entries that one set of boxes may take in each list."""
@@ -72,7 +72,7 @@ class Laid:
 
 def _touched(whole: Spans, part: Spans) -> Spans:
     """Return the spans that share an address with a part of them."""
-    return tuple(span for span in whole if any(span.low <= each.high and each.low <= span.high for each in part))
+    return tuple(span for span in whole if meet((span,), part))
 
 
 def _denying_few(boxes: Iterable[Box], direction: Direction) -> tuple[Rule, ...] | None:

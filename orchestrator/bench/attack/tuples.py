@@ -6,7 +6,7 @@ with a mask of its own; three rules and 8,192 packets make thousands of masks, a
 after mask. The cache has a set of masks for each port, so what comes by the uplink suffers together.
 
     known     the attacker knows the list, which is his own, and goes through i, j and k
-    varied    the same masks, but no packet comes twice: what entries do not look at is drawn, too
+    varied    the same masks, but hardly a packet comes twice: what entries do not look at is drawn, too
     random    he knows nothing (TSE 2.0): addresses and ports are drawn
     endpoint  the first, sent by an endpoint on the host
     ordinary  the first, by a list that asks for addresses and one port
@@ -133,7 +133,7 @@ NOTE = (
 )
 _KNOWN_SETTINGS = ("max-idle", "smc-enable")
 _VARIED = 65_536
-"""Packets of the flood in which none comes twice for half a minute."""
+"""Packets of the flood in which hardly one comes twice in half a minute."""
 
 
 def lists() -> dict[TenantId, Acl]:
@@ -160,10 +160,9 @@ def floods() -> dict[str, tuple[str, list[Packet]]]:
     bits = [(i, j, k) for i in range(32) for j in range(16) for k in range(16)]
     draw.shuffle(bits)
     away = [(_LOOKED_AT.network ^ 1 << i, _SOURCE_PORT ^ 1 << j, _PORT ^ 1 << k) for i, j, k in bits]
-    near = [(i, j, k) for _ in range(_VARIED // len(bits)) for i, j, k in bits]
     varied = [
         tuple(each ^ draw.randrange(1 << bit, 2 << bit) for each, bit in zip(_AIM, place, strict=True))
-        for place in near
+        for place in bits * (_VARIED // len(bits))
     ]
     drawn = [(draw.getrandbits(31) | 1 << 26, draw.getrandbits(16), draw.getrandbits(16)) for _ in bits]
     return {

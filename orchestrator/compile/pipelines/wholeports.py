@@ -66,8 +66,7 @@ def find_split_ways(acl: Acl) -> tuple[Direction, ...]:
     """Return the directions in which a list asks for source and for destination ports."""
     if not any(map(is_not, map(_SOURCE_PORTS, acl.listed), repeat(EVERY_PORT))):  # of each changed list, so in C
         return ()
-    rules = [rule for rule in acl.listed if rule.protocol is None or rule.protocol in _PORT]
-    return tuple(way for way in Direction if _asks_both([rule for rule in rules if rule.direction is way]))
+    return tuple(way for way in Direction if _asks_both([rule for rule in acl.listed if rule.direction is way]))
 
 
 def find_whole_ways(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, ...]:
@@ -79,13 +78,10 @@ def find_whole_ways(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, 
     return () if is_tracked else find_split_ways(tenant.acl)
 
 
-def _asks_any(rules: Iterable[Rule]) -> bool:
-    """Return whether any rule asks for source ports."""
-    return any(rule.source_ports != EVERY_PORT for rule in rules)
-
-
 def _asks_both(rules: list[Rule]) -> bool:
-    return _asks_any(rules) and any(rule.destination_ports != EVERY_PORT for rule in rules)
+    """Return whether some rule asks for source ports, and some for destination ports."""
+    sides = ("source_ports", "destination_ports")
+    return all(any(getattr(rule, side) != EVERY_PORT for rule in rules) for side in sides)
 
 
 def whole_port_rows(tenant: Tenant, ways: Iterable[Direction]) -> Iterator[Flow]:

@@ -237,7 +237,7 @@ def search(box: Box, ruled_out: Callable[[Packet], Box | None]) -> Packet | None
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes that differ on one axis only, until none do.
+    """Merge boxes that differ on one axis only, until none do; they may overlap.
 
     Not always the fewest possible (that is set cover), but what was cut along one axis after the other comes together.
     """
