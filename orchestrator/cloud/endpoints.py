@@ -43,16 +43,20 @@ class MachinePort:
     host: str | None = None
 
     def endpoint(self, tenant: TenantId, name: str | None = None, leg: str = "") -> Endpoint:
-        """Return the port as an endpoint of a tenant, by its own device or behind a leg that others share.
+        """Return the port as an endpoint of a tenant.
 
-        It keeps the name that is known, else gets the port's id.
+        It is reached by its own device, or behind a leg that others share. It keeps the name that is known, else gets
+        the port's id.
         """
         return Endpoint(name or self.id, tenant, leg or device_of(self.id), self.mac, self.prefixes, bool(leg))
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """The legs of VNF-ACLs that machines live behind: of each compute host, or one of all the others."""
+    """The legs of VNF-ACLs that machines live behind.
+
+    Compute hosts in `by_host` have one each; all others share `elsewhere`.
+    """
 
     by_host: Mapping[str, str]
     elsewhere: str = ""

@@ -239,7 +239,10 @@ class _Ways:
         sent: tuple[Term, ...] = (),
         also: tuple[Term, ...] = (),
     ) -> Iterator[Flow]:
-        """IP packets that come in by a port, from a sender to a receiver where these are said."""
+        """Yield rows that admit IP packets that come in by a port.
+
+        `sent` says from which sender to which receiver, `also` makes rows that go before the others.
+        """
         terms = [Term(oxm.IN_PORT, self.symbol[port]), *sent]
         yield from _ip_packets(SpreadTable.ADMISSION, terms, what, member, also=also)
 

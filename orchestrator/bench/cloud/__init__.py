@@ -1,4 +1,4 @@
-"""Suite cloud: Neutron's own Open vSwitch firewall beside aclflow, on one compute host of a real OpenStack.
+"""Suite cloud: aclflow beside Neutron's Open vSwitch firewall, on a compute host of OpenStack.
 
        near ─ tap… ┐                      ┌ tap… ─ near
                    ├ br-aclflow    br-int ┤             one switch daemon, the same kind of cable, no instance between

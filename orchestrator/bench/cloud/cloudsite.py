@@ -1,4 +1,6 @@
-"""Where a cloud is in which ML2/OVS and aclflow serve one compute host, read from a file:
+"""The file that says where the cloud to be measured is.
+
+ML2/OVS and aclflow serve one compute host of it:
 
 os_cloud: admin                    # the entry of clouds.yaml
 clouds_file: /etc/openstack/clouds.yaml
@@ -38,7 +40,10 @@ _KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A compute host on this machine: where its interfaces are, and the words by which a command runs there."""
+    """A compute host on this machine.
+
+    Its interfaces are in `namespace`; `enter` are the words before a command that runs there.
+    """
 
     name: str
     namespace: str = ""
@@ -67,7 +72,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What instances boot; `reachable` if they get an address on both networks."""
+    """The image and flavor of instances; `reachable` if they get an address on both networks."""
 
     image: str
     flavor: str
@@ -76,7 +81,10 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class CloudSite:
-    """A cloud to be measured; `networks` and `bridges` have a name for each of the two."""
+    """A cloud to be measured.
+
+    `networks` and `bridges` have a name for each of the two firewalls.
+    """
 
     os_cloud: str
     host: Compute
@@ -89,12 +97,15 @@ class CloudSite:
 
 
 def read(path: Path) -> CloudSite:
-    """The site of a file. Raises BadInput with file and place, and Missing."""
+    """Read the site from a file. Raises BadInput with file and place, and Missing."""
     return read_yaml(path, "cloud", partial(parse, folder=path.parent))
 
 
 def parse(document: object, folder: Path) -> CloudSite:
-    """Read a document whose paths are relative to a folder. Raises BadInput with the place, Missing."""
+    """Read a document whose paths are relative to a folder.
+
+    Raises BadInput with the place, Missing.
+    """
     said = _read_mapping(document, "")
     for key in said:
         if key not in _KEYS:

@@ -1,6 +1,7 @@
-"""Namespaces that are plugged into a host's switch as os-vif plugs an instance, and datagrams between them.
+"""Namespaces in the place of instances, plugged into a host's switch, and datagrams between them.
 
-QEMU without hardware support would hide what a switch does; a namespace sends and hears at once.
+They are plugged as os-vif plugs an instance. QEMU without hardware support would hide what a switch does; a namespace
+sends and hears at once.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def device_of(port: Any) -> str:
 
 @contextmanager
 def plugged(host: Compute, bridge: str, port: Any, gateway: str = "", *, prefix: str = "plug-") -> Iterator[Plugged]:
-    """Plug a namespace into a bridge of a host by a port that Neutron bound; it goes when the block ends.
+    """Plug a namespace into a bridge of a host until the block ends.
 
-    With a gateway its address stands alone, as on a network of aclflow.
+    `port` is Neutron's, bound to the host. With a gateway its address stands alone, as on a network of aclflow.
     """
     tap, namespace = device_of(port), f"{prefix}{port.id[:8]}"
     address = port.fixed_ips[0]["ip_address"]
@@ -95,9 +96,9 @@ class Stream:
         wait_until(self.is_open, "no datagram arrives", _PATIENCE_S)
 
     def opened_after_s(self, change: Callable[[], object]) -> float:
-        """Make a change that opens the way; return how long after its beginning the first datagram came.
+        """Make a change that opens the way; measure until the first datagram comes.
 
-        Raises Unreachable where none comes.
+        The clock starts with the change. Raises Unreachable where none comes.
         """
         self.wait_until_closed()
         before, begun = len(self.came), time.monotonic()
@@ -106,9 +107,9 @@ class Stream:
         return self.came[before] - begun
 
     def lost_while(self, change: Callable[[], object]) -> int:
-        """Make a change while the way is open; return how many datagrams were lost from before it to after it.
+        """Make a change while the way is open; return how many datagrams were lost.
 
-        Raises Unreachable where they stay away.
+        They are counted from before the change until all hosts have it. Raises Unreachable where they stay away.
         """
         self.wait_until_open()
         before = len(self.numbers)

@@ -1,7 +1,8 @@
-"""Both firewalls of a cloud behind one interface: aclflow by its REST interface, ML2/OVS by Neutron's API.
+"""Both firewalls of a cloud behind one interface: aclflow, and ML2/OVS.
 
-Each side has two ports of one network, near and far, plugged as os-vif plugs instances. Its list is empty, or it lets
-in what openings name, after some rules that no packet of the suite meets.
+aclflow is told by its REST interface, ML2/OVS by Neutron's API. Each side has two ports of one network, near and far,
+plugged as os-vif plugs instances. Its list is empty, or it lets in what openings name, after some rules that no packet
+of the suite meets.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _NAME = "aclflow-bench"
 
 
 class Opening(NamedTuple):
-    """Packets of a protocol, at a port where it has ports, that a list lets in."""
+    """Packets that a list lets in: of a protocol, to a port where it has ports."""
 
     protocol: str
     port: int | None = None
@@ -65,7 +66,10 @@ class Rate(NamedTuple):
 
 
 class Booted(NamedTuple):
-    """Seconds from the call until Nova's instance was active, and until it answered; None: it was not asked."""
+    """Seconds from the call until an instance was active, and until it answered.
+
+    None: no answer was waited for.
+    """
 
     active_s: float
     reachable_s: float | None = None
@@ -80,7 +84,10 @@ def other_address(number: int) -> str:
 
 
 class Lists(abc.ABC):
-    """The list of one side. What it is told is taken, not yet enforced, when a call returns."""
+    """The list of one side.
+
+    When a call returns, the change is accepted, and not yet enforced.
+    """
 
     @abc.abstractmethod
     def clear(self) -> None:
@@ -125,7 +132,10 @@ def _make_rule(name: str, opening: Opening, source: str | None = None) -> dict[s
 
 
 class TheirLists(Lists):
-    """The security group of some ports; `api` is Neutron's. An empty list is another, new group."""
+    """The security group of some ports; `api` is Neutron's.
+
+    Its list is emptied by a new group in its place.
+    """
 
     def __init__(self, api: Any, ports: Sequence[Any], settle_s: float) -> None:
         self._api = api
@@ -172,7 +182,7 @@ class TheirLists(Lists):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A firewall with two plugged ports, a stream between them, a web server and what drives it."""
+    """A firewall with two plugged ports, a stream and a web server between them."""
 
     name: str
     network: Any
@@ -193,7 +203,10 @@ class Cloud:
     sides: Mapping[str, Side]
 
     def measure_opening_s(self, name: str, rules: int) -> float:
-        """Let the stream in by the last of so many rules; seconds from the call to the first packet."""
+        """Let the stream in by the last of `rules` rules; measure until its first packet.
+
+        The clock starts with the call.
+        """
         side = self.sides[name]
         side.lists.clear()
         return side.stream.opened_after_s(partial(side.lists.permit, PROBE, rules - 1))
@@ -251,7 +264,10 @@ class Cloud:
             self._set_return_traffic(before)
 
     def boot(self, name: str) -> Booted:
-        """Boot an instance on a side's network and delete it. Raises Refused with what Nova says."""
+        """Boot an instance on a side's network and delete it.
+
+        Raises Refused with what Nova says.
+        """
         boot, side = self.site.boot, self.sides[name]
         assert boot is not None
         begun = time.monotonic()
@@ -303,7 +319,10 @@ class _Spaces:
 
 @contextmanager
 def open_cloud(site: CloudSite) -> Iterator[Cloud]:
-    """Make ports on both networks and plug them; everything goes when the block ends. Raises Missing, Unreachable."""
+    """Make ports on both networks and plug them; remove everything when the block ends.
+
+    Raises Missing, Unreachable.
+    """
     namespaces.need_root()
     connection, service = _connect(site), site.service
     tenant = connection.session.get_project_id()

@@ -1,8 +1,8 @@
-"""The suite: rules, live changes, boots, connections and packets of both firewalls in turns, and their ratios.
+"""Measure both firewalls in turns, and the ratios of their figures.
 
-A rule's clock starts with the call and stops with the first packet that it lets through, for both. A claim of carrying
-more rests on rows that track connections, as Neutron's firewall does; with rows that look at TCP flags the ratio is
-told without a target.
+The suite has rules, live changes, boots, connections and packets. A rule's clock starts with the call and stops with
+the first packet that it lets through, for both. A claim of carrying more rests on rows that track connections, as
+Neutron's firewall does; with rows that look at TCP flags the ratio is told without a target.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Bench(Protocol):
     """A cloud with both firewalls, each by its name."""
 
     def measure_opening_s(self, name: str, rules: int) -> float:
-        """Let packets in by the last of so many rules; seconds from the call to the first packet."""
+        """Let packets in by the last of `rules` rules; measure until the first packet."""
         ...
 
     def count_lost(self, name: str, changes: int) -> int:
@@ -97,9 +97,9 @@ class Bench(Protocol):
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Run the suite on the cloud that the environment names. Raises Missing where it names none.
+    """Run the suite on the cloud that the environment names.
 
-    `quick` measures less often. A run continues from its `journal`.
+    `quick` measures less often. A run continues from its `journal`. Raises Missing where the environment names none.
     """
     name = os.environ.get(SITE)
     if name is None:
@@ -122,7 +122,10 @@ def measure(
     journal: Path | None = None,
     opening: Callable[[CloudSite], AbstractContextManager[Bench]] = open_cloud,
 ) -> Results:
-    """Measure what the journal has not; the cloud is opened with the first thing that it lacks."""
+    """Measure what the journal does not have; return all figures.
+
+    The cloud is opened for the first figure that is missing, and not without one.
+    """
     settings = {
         **asdict(sizes),
         "polling_interval_s": site.polling_interval_s,
@@ -156,7 +159,10 @@ class _Lazily:
 
 @dataclass(slots=True)
 class _Rounds:
-    """Measures both sides in turns, the first of a round second in the next, unless the journal has it."""
+    """Measures both sides in turns, or takes their rows from the journal.
+
+    The side that is first in a round is second in the next.
+    """
 
     journal: Journal
     steps: Steps
@@ -201,7 +207,7 @@ def _collect(pairs: _Pairs, side: str, number: str, factor: float = 1.0) -> list
 
 
 def _add_rules(results: Results, rounds: _Rounds, sizes: Sizes) -> None:
-    """Add the time from a call to the first packet, of one rule and of many."""
+    """Add the times from a call to the first packet: one rule, and many."""
     for name, count, rules, target in (
         ("one_rule", sizes.rounds, 1, _ONE_RULE),
         (f"rules_{sizes.many}", sizes.many_rounds, sizes.many, None),
@@ -251,7 +257,7 @@ def _add_boots(results: Results, rounds: _Rounds, sizes: Sizes, site: CloudSite)
 
 
 def _add_rates(results: Results, rounds: _Rounds, sizes: Sizes) -> None:
-    """Add connections and packets a second, with rows that track and with rows that look at flags."""
+    """Add connections and packets a second, with either way to permit replies."""
     for setting, ending in _RETURNS.items():
         turns = [f"{turn} {side}" for turn in range(sizes.rate_rounds) for side in (OURS, THEIRS)]
         names = [f"{kind.name}{ending} {each}" for kind in _KINDS for each in turns]
@@ -275,7 +281,7 @@ def _add_rates(results: Results, rounds: _Rounds, sizes: Sizes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Something that is counted by the second: what its figures are called, and how it is measured."""
+    """Something counted by the second: the names of its figures, and its measurement."""
 
     name: str
     each: str

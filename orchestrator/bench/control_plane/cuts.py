@@ -4,8 +4,8 @@
 
 An edit forbids a random tenth of the connections: one rule, first in the list, that denies their clients. The clock
 begins with the edited policy, and ends when the last byte of a forbidden connection is heard. So it has the compiler,
-the change of the rows and the caches behind them in it, and neither the service nor the way to it. What the list still
-permits is heard afterwards, each connection (`bench/traffic/talks.py`).
+the change of the rows and the caches behind them in it, and neither the service nor the way to it. Every
+connection that the list still permits is heard afterwards (`bench/traffic/talks.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ CUT_MS, NONE = Target(1000, whole=True), Target(0, whole=True)
 
 
 def domain_policy(*rules: Rule) -> Policy:
-    """Return the policy of a domain that tracks connections: these rules, others, and one that permits the talk."""
+    """Return the policy of a domain that tracks connections.
+
+    Its list has these rules, many others, and one that permits the connections.
+    """
     talk = Rule(
         RuleId("talk"), Action.PERMIT, protocol=TCP, destination=Addresses((SERVER,)), destination_ports=(TALK,)
     )
@@ -62,7 +65,7 @@ def forbid(clients: Sequence[str]) -> Rule:
 
 
 class Firewall(Protocol):
-    """What enforces a policy in the middle of a line, and remembers connections."""
+    """A firewall in the middle of a line, which tracks connections."""
 
     def begin(self, wanted: Policy) -> None:
         """Hold a policy, and no connection."""
@@ -144,7 +147,10 @@ def measure(
     connections: int = CONNECTIONS,
     names: Iterable[str] = FIREWALLS,
 ) -> None:
-    """Record for each firewall how soon forbidden connections end, which went on, and which of the others ended."""
+    """Record for each firewall how soon an edit ends the connections that it forbids.
+
+    Also how many of these go on, and how many of the others end.
+    """
     for name in names:
         try:
             found = list(_measure_firewall(name, rounds, progress, layout, connections))
@@ -179,7 +185,10 @@ def _measure_firewall(
 
 
 def measure_round(line: Line, firewall: Firewall, connections: int, seed: int) -> Cut:
-    """Open connections, forbid a random tenth of them, and listen. Raises Drifted where they do not talk before."""
+    """Open connections, forbid a random tenth of them, and listen.
+
+    Raises Drifted where one is silent before the edit.
+    """
     clients, forbidden = Clients.OUTSIDE.addresses(connections), draw_tenth(connections, seed)
     edited = domain_policy(forbid([clients[each] for each in sorted(forbidden)]))
     firewall.begin(domain_policy())

@@ -1,8 +1,8 @@
-"""How soon a cluster cuts the connections that a changed list forbids, of 10,000 that talk through one member.
+"""How soon a cluster cuts the connections that a changed list forbids.
 
-Three members share all of them, and each is given the new lists. The clock begins when the lists are there as a file,
-and ends when the last byte of a forbidden connection is heard. There is no filter in front: what cuts is what the
-members close.
+A tenth is cut of 10,000 that talk through one member. Three members share all of them, and each is given the new lists.
+The clock begins when the lists are there as a file, and ends when the last byte of a forbidden connection is heard.
+There is no filter in front: what cuts is what the members close.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _measure_round(cluster: Cluster, turn: int, connections: int) -> dict[str, f
 
 
 def write_lists(generation: int, ports: Sequence[int]) -> str:
-    """Return a file of lists: the server's tenant permits all but what comes from some ports."""
+    """Return a file of lists that forbids what comes from some ports, and nothing else."""
     denies = {"id": "forbidden", "action": "deny", "protocol": "tcp", "source_ports": [str(port) for port in ports]}
     rules = [denies, {"id": "all", "action": "permit"}]
     tenants = [{"prefixes": [f"{SERVER4}/32"], "acl": {"rules": rules}}]

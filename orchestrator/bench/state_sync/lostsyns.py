@@ -1,4 +1,4 @@
-"""Why a cluster of three may look slowest at 25 downloads at once: a SYN that is lost now and then.
+"""Whether lost SYNs explain that a cluster of three is slowest at 25 downloads.
 
 In the paper, transactions of a cluster of three take longest at 25 at once, and shortest at 100. Ours do not. Here the
 firewall of a cluster of three loses one SYN of two thousand, as a full queue or a transaction that gave up would, and
@@ -66,7 +66,10 @@ def _download(world: World, programs: Programs, web: Web, kind: Kind, count: int
 
 @contextmanager
 def _counting_syns(world: World, verdict: str) -> Iterator[None]:
-    """Have the firewall look at each SYN, whatever becomes of it, so that both kinds do the same work."""
+    """Have the firewall count SYNs in the block, and drop or accept one of 2,000.
+
+    So both kinds of a cluster do the same work.
+    """
     syn = f"tcp flags & (syn | ack) == syn numgen inc mod {LOST_OF} == 0"
     chain = f"chain f {{ type filter hook forward priority 0; {syn} {verdict}; }}"
     world.run(OWNER, "nft", "-f", "-", text=f"table ip lostsyns {{ {chain}; }}")
@@ -77,7 +80,7 @@ def _counting_syns(world: World, verdict: str) -> Iterator[None]:
 
 
 def conclude(results: Results, found: Mapping[tuple[Kind, int], Sequence[float]]) -> None:
-    """Record the mean set-up time of larger clusters, in times of that of a cluster of three.
+    """Record the ratio of larger clusters' mean set-up time to that of three members.
 
     `found` has the means of each kind by its downloads at once, in the order of rounds.
     """

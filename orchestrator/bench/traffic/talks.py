@@ -1,4 +1,4 @@
-"""Connections that talk, until an edit cuts some of them: how soon these are silent, and which others are.
+"""Connections that talk until an edit cuts some of them, and how soon these are silent.
 
     this process: edits, and asks ──pipe──▶ the ends that opened connections, every other of which speaks
                                   ──pipe──▶ the ends that accepted them, where the others speak
@@ -45,14 +45,20 @@ class Pace:
 
     @classmethod
     def of(cls, connections: int) -> Pace:
-        """Return the pace of so many connections: fewer speak more often, and their round is shorter."""
+        """Return the pace of so many connections.
+
+        Fewer speak more often, and their round is shorter.
+        """
         kept_every_s = max(0.5, connections / 5_000)
         return cls(0.1, kept_every_s, 2 * kept_every_s + 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What became of the connections of a round."""
+    """The outcome of a round: when the cut was complete, and how many were wrong.
+
+    `missed` are forbidden and go on, `lost` are permitted and silent.
+    """
 
     cut_ms: float
     missed: int
@@ -66,7 +72,10 @@ def draw_tenth(connections: int, seed: int) -> frozenset[int]:
 
 
 def measure_cut(talks: Talks, edit: Callable[[], None]) -> Cut:
-    """Let connections talk, make an edit, and listen. Raises Drifted where one is silent before it."""
+    """Let connections talk, make an edit, and listen to how they end.
+
+    Raises Drifted where one is silent before the edit.
+    """
     pace = Pace.of(len(talks.forbidden))
     talks.begin(pace)
     _wait_until_heard(talks, pace.kept_every_s)
@@ -106,7 +115,10 @@ def conclude(talks: Sequence[Heard], began_s: float, ended_s: float) -> Cut:
 
 @dataclass(slots=True, eq=False)
 class Talk:
-    """An end of a connection: it speaks, or hears, and when it did last (monotonic seconds; 0: never)."""
+    """An end of a connection, which either speaks or hears.
+
+    `heard_s` is when it heard something last, in monotonic seconds; 0: never.
+    """
 
     end: socket.socket
     speaks: bool

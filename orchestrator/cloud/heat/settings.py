@@ -69,7 +69,10 @@ class HeatSettings:
 
     @property
     def links(self) -> Mapping[str, str]:
-        """The spreading switch's interface towards each side of VNFs, where it is not their own device."""
+        """The spreading switch's interface towards each side of VNFs.
+
+        A side is left out where the VNFs' own devices are its interfaces.
+        """
         named = {"left": self.left_port, "right": self.right_port}
         return {side: port for side, port in named.items() if port}
 

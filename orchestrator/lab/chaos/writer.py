@@ -73,7 +73,7 @@ class Writer:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Give up what is under way and all that follows, as the service does not come back."""
+        """Give up this write and all that follow: the service does not come back."""
         self._stopped.set()
 
     def write(self) -> None:
