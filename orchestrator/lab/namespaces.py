@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -81,7 +81,7 @@ def enter(name: str) -> None:
         raise NotFound(f"there is no network namespace '{name}'") from None
 
 
-def set_kernel(settings: dict[str, str]) -> None:
+def set_kernel(settings: Mapping[str, str]) -> None:
     """Write kernel settings (``net/ipv6/conf/all/forwarding``) of the namespace this is called in."""
     for name, value in settings.items():
         Path("/proc/sys", name).write_text(value)

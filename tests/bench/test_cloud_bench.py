@@ -19,8 +19,9 @@ from served import served
 from orchestrator.bench import suites
 from orchestrator.bench.cloud import suite
 from orchestrator.bench.cloud.cloudsite import OURS, THEIRS, Boot, CloudSite, Compute, Service, read
-from orchestrator.bench.cloud.plugs import Plugged, count_lost, device_of, plugged, streaming
+from orchestrator.bench.cloud.plugs import Plugged, count_lost, plug_namespace, streaming
 from orchestrator.bench.cloud.sides import PROBE, SERVED, Booted, OurLists, Rate, TheirLists, other_address
+from orchestrator.cloud.endpoints import device_of
 from orchestrator.errors import BadInput, Missing
 from orchestrator.lab import namespaces
 from orchestrator.policy.addresses import Prefix
@@ -313,11 +314,11 @@ def ends() -> Iterator[tuple[Plugged, Plugged]]:
         ip("link", "add", "switch", "type", "bridge")
         ip("link", "set", "switch", "up")
         with (
-            plugged(host, "switch", PORTS[0], prefix="plugtest-") as near,
-            plugged(host, "switch", PORTS[1], prefix="plugtest-") as far,
+            plug_namespace(host, "switch", PORTS[0], prefix="plugtest-") as near,
+            plug_namespace(host, "switch", PORTS[1], prefix="plugtest-") as far,
         ):
             for port in PORTS:
-                ip("link", "set", device_of(port), "master", "switch")
+                ip("link", "set", device_of(port.id), "master", "switch")
             yield near, far
     finally:
         namespaces.remove(HOST)
@@ -330,16 +331,16 @@ def ip(*words: str) -> None:
 @pytest.mark.system
 def test_a_stream_tells_when_it_is_open_and_what_a_change_lost(ends: tuple[Plugged, Plugged]) -> None:
     near, far = ends
-    ip("link", "set", device_of(PORTS[1]), "down")
+    ip("link", "set", device_of(PORTS[1].id), "down")
     with streaming(near, far) as stream:
-        opened_s = stream.opened_after_s(partial(ip, "link", "set", device_of(PORTS[1]), "up"))
+        opened_s = stream.opened_after_s(partial(ip, "link", "set", device_of(PORTS[1].id), "up"))
         assert opened_s > 0
         until(stream.is_open)
         assert stream.lost_while(lambda: None) == 0
 
         def cut() -> None:
-            ip("link", "set", device_of(PORTS[1]), "down")
+            ip("link", "set", device_of(PORTS[1].id), "down")
             stream.wait_until_closed()
-            ip("link", "set", device_of(PORTS[1]), "up")
+            ip("link", "set", device_of(PORTS[1].id), "up")
 
         assert stream.lost_while(cut) > 0

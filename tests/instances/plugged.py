@@ -12,6 +12,8 @@ from orchestrator.bench.cloud import plugs
 from orchestrator.bench.cloud.plugs import Plugged
 
 
-def plugged(cloud: Cloud, host: str, bridge: str, port: Any, gateway: str = "") -> AbstractContextManager[Plugged]:
+def plug_namespace(
+    cloud: Cloud, host: str, bridge: str, port: Any, gateway: str = ""
+) -> AbstractContextManager[Plugged]:
     """Plug a namespace into a bridge of a host by a port that Neutron bound; it goes when the block ends."""
-    return plugs.plugged(compute_of(cloud, host), bridge, port, gateway, prefix=cloud.prefix)
+    return plugs.plug_namespace(compute_of(cloud, host), bridge, port, gateway, prefix=cloud.prefix)

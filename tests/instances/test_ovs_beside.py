@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from instances.looking import LONG_S, endpoints, fetches, typed
-from instances.plugged import plugged
+from instances.plugged import plug_namespace
 from patience import until
 from twohosts import example
 from twohosts.beside import ovs_network
@@ -102,8 +102,8 @@ def theirs(cloud: Cloud, shop: Instance, network: Any) -> Iterator[Theirs]:
         assert {each.binding_vif_type for each in ports} == {"ovs"}
         assert {each.binding_vif_details["bridge_name"] for each in ports} == {"br-int"}
         with (
-            plugged(cloud, "one", "br-int", ports[0]) as sender,
-            plugged(cloud, "one", "br-int", ports[1]) as receiver,
+            plug_namespace(cloud, "one", "br-int", ports[0]) as sender,
+            plug_namespace(cloud, "one", "br-int", ports[1]) as receiver,
             streaming(sender, receiver) as stream,
         ):
             until(lambda: all(api.get_port(each.id).status == "ACTIVE" for each in ports), LONG_S)
@@ -125,8 +125,8 @@ def ours(cloud: Cloud, shop: Instance) -> Iterator[Ours]:
     ]
     try:
         with (
-            plugged(cloud, "one", "br-aclflow", ports[0], gateway) as sender,
-            plugged(cloud, "one", "br-aclflow", ports[1], gateway) as receiver,
+            plug_namespace(cloud, "one", "br-aclflow", ports[0], gateway) as sender,
+            plug_namespace(cloud, "one", "br-aclflow", ports[1], gateway) as receiver,
             streaming(sender, receiver) as stream,
         ):
             until(lambda: all(api.get_port(each.id).status == "ACTIVE" for each in ports), LONG_S)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.bench.cloud.cloudsite import Compute
+from orchestrator.cloud.endpoints import device_of
 from orchestrator.errors import AclflowError
 from orchestrator.lab import namespaces
 from orchestrator.lab.network import INTERFACE, without_offloads
@@ -42,18 +43,15 @@ class Plugged:
     address: str
 
 
-def device_of(port: Any) -> str:
-    """The interface by which os-vif plugs a port."""
-    return f"tap{port.id}"[:14]
-
-
 @contextmanager
-def plugged(host: Compute, bridge: str, port: Any, gateway: str = "", *, prefix: str = "plug-") -> Iterator[Plugged]:
+def plug_namespace(
+    host: Compute, bridge: str, port: Any, gateway: str = "", *, prefix: str = "plug-"
+) -> Iterator[Plugged]:
     """Plug a namespace into a bridge of a host until the block ends.
 
     `port` is Neutron's, bound to the host. With a gateway its address stands alone, as on a network of aclflow.
     """
-    tap, namespace = device_of(port), f"{prefix}{port.id[:8]}"
+    tap, namespace = device_of(port.id), f"{prefix}{port.id[:8]}"
     address = port.fixed_ips[0]["ip_address"]
     there = ("-n", host.namespace) if host.namespace else ()
     namespaces.create(namespace)

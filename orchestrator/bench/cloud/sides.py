@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from orchestrator.bench.benchlab import processor_s
 from orchestrator.bench.cloud.cloudsite import OURS, THEIRS, Boot, CloudSite, Compute
-from orchestrator.bench.cloud.plugs import PORT, Plugged, Stream, plugged, streaming
-from orchestrator.bench.state_sync.downloads import PORT as WEB_PORT
-from orchestrator.bench.state_sync.downloads import Ends, Web
+from orchestrator.bench.cloud.plugs import PORT, Plugged, Stream, plug_namespace, streaming
 from orchestrator.bench.traffic import iperf
+from orchestrator.bench.traffic.downloads import MANY_PORTS, Ends, Web
+from orchestrator.bench.traffic.downloads import PORT as WEB_PORT
 from orchestrator.client import Client
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
 from orchestrator.extras import needs_extra
@@ -40,7 +40,6 @@ _FLOOD_PORT = 5201
 _LOOKS_TO_SETTLE = 3
 """So often Neutron's agent looks until a change that it was told of is surely done."""
 _PATIENCE_S = 600.0
-_MANY_PORTS = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
 _NAME = "aclflow-bench"
 """Of everything that the suite makes in the cloud."""
 
@@ -245,7 +244,7 @@ class Cloud:
             before, received = processor_s(daemon), _count_received(side.far)
             sent, took_s = iperf.read(_run_inside(
                 side.near, "iperf3", "--client", side.far.address, "--port", str(_FLOOD_PORT), "--udp",
-                "--length", str(iperf.DATAGRAM_OCTETS), "--bitrate", "0", "--time", str(seconds), "--json",
+                "--length", str(iperf.DATAGRAM_BYTES), "--bitrate", "0", "--time", str(seconds), "--json",
             ))  # fmt: skip
             arrived = _count_received(side.far) - received
             cpu_us = 1e6 * (processor_s(daemon) - before)
@@ -361,14 +360,16 @@ def _open_side(
     with ExitStack() as stack:
         ports = [_make_port(stack, api, network, subnet, site.host) for _ in range(2)]
         lists = make_lists(ports)
-        near, far = (stack.enter_context(plugged(site.host, site.bridges[name], each, gateway)) for each in ports)
+        near, far = (
+            stack.enter_context(plug_namespace(site.host, site.bridges[name], each, gateway)) for each in ports
+        )
         wait_until(lambda: all(api.get_port(each.id).status == "ACTIVE" for each in ports),
                    f"{name}: the ports do not become active", _PATIENCE_S)  # fmt: skip
         lists.clear()
         if isinstance(lists, TheirLists):
             stack.callback(partial(_leave_group, api, ports, lists))
         for end in (near, far):
-            namespaces.inside(end.namespace, partial(namespaces.set_kernel, _MANY_PORTS))
+            namespaces.inside(end.namespace, partial(namespaces.set_kernel, MANY_PORTS))
         stream = stack.enter_context(streaming(near, far))
         folder = Path(stack.enter_context(TemporaryDirectory()))
         lists.permit(SERVED)

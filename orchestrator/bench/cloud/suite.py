@@ -180,7 +180,9 @@ class _Rounds:
         return found
 
     @contextmanager
-    def prepared(self, names: list[str], prepare: Callable[[Bench], AbstractContextManager[None]]) -> Iterator[None]:
+    def prepare_unless_kept(
+        self, names: list[str], prepare: Callable[[Bench], AbstractContextManager[None]]
+    ) -> Iterator[None]:
         """Prepare the cloud for the block, unless the journal has all of its rows."""
         if all(map(self.journal.has, names)):
             yield
@@ -261,7 +263,7 @@ def _add_rates(results: Results, rounds: _Rounds, sizes: Sizes) -> None:
     for setting, ending in _RETURNS.items():
         turns = [f"{turn} {side}" for turn in range(sizes.rate_rounds) for side in (OURS, THEIRS)]
         names = [f"{kind.name}{ending} {each}" for kind in _KINDS for each in turns]
-        with rounds.prepared(names, partial(_serving, setting=setting)):
+        with rounds.prepare_unless_kept(names, partial(_serving, setting=setting)):
             found = {
                 kind: rounds.pairs(
                     f"{kind.name}{ending}", sizes.rate_rounds, f"{kind.each}s a second, {setting.value}",

@@ -32,9 +32,9 @@ from orchestrator.bench.control_plane.rest import PATIENCE_S, time_write
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
 from orchestrator.bench.ovn import LogicalPort, ovn
 from orchestrator.bench.results import Figure, Results, Series, Target
-from orchestrator.bench.state_sync.downloads import PORT, Ends, Web
 from orchestrator.bench.traffic import iperf
 from orchestrator.bench.traffic.addresses import policy
+from orchestrator.bench.traffic.downloads import MANY_PORTS, PORT, Ends, Web
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.rules import Kind, Listed
@@ -61,7 +61,6 @@ _AT_ONCE = 25
 _WARM_UP = 200
 _FLOOD_S = 3
 _OURS, _THEIRS = "aclflow", "OVN"
-_MANY_PORTS = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
 NAMED, UNNAMED = Prefix.parse("10.128.0.0/9"), Prefix.parse("172.16.0.0/12")
 """The clients: `NAMED` have their addresses among those that rules name."""
 _WAYS = {"": NAMED, "_unnamed": UNNAMED}
@@ -169,7 +168,7 @@ def _see_directly(lab: Lab, near: str, far: str) -> None:
 
 def _make_web(lab: Lab, stack: ExitStack, client: str, server: str) -> Web:
     for node in (client, server):
-        lab.inside(node, partial(namespaces.set_kernel, _MANY_PORTS))
+        lab.inside(node, partial(namespaces.set_kernel, MANY_PORTS))
     for block in (NAMED, UNNAMED):
         lab.inside(client, partial(run_program, ["ip", "route", "add", "local", str(block), "dev", "lo"]))
     folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -260,7 +259,7 @@ def _compare_with_stateless(results: Results, sizes: Sizes, progress: Callable[[
     for name, values in found.items():
         results.figures[f"{name}_pps"] = Figure.of(values, "1/s")
     results.notes.append(
-        f"packets: datagrams of {iperf.DATAGRAM_OCTETS} bytes in one flow for {_FLOOD_S} s, {_RULES} rules, at the"
+        f"packets: datagrams of {iperf.DATAGRAM_BYTES} bytes in one flow for {_FLOOD_S} s, {_RULES} rules, at the"
         " sender's maximum; the list is the same, in the one program tracked and in the other one stateless"
     )
 

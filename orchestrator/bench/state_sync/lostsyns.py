@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results
-from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.programs import OWNER, Programs, Sharing
 from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
 from orchestrator.bench.state_sync.syncworld import World
+from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused
 from orchestrator.statesync.states import Confirmation, Context, Level

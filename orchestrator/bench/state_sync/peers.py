@@ -17,14 +17,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.bench.benchlab import processor_s
-from orchestrator.bench.state_sync.downloads import Downloads, Web, compile_native
 from orchestrator.bench.state_sync.syncworld import World
+from orchestrator.bench.traffic.ccompiler import compile_source
+from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.errors import Missing
 from orchestrator.lab.processes import wait_until
 
 FIREWALLS = (1, 2, 3)
 _QUIET_S = 0.3
 _REDIS_PORT = 6379
+_SOURCE = Path(__file__).with_name("_native") / "store.c"
 _TRACKED = """
 table inet peers { chain f { type filter hook forward priority 0; policy drop;
     ct state established,related accept
@@ -110,7 +112,7 @@ class Peers:
             first = self._world.address(1)
             command = ["redis-cli", "-h", first, "WAIT", str(len(FIREWALLS) - 1), "1000"]
             wait_until(lambda: self._world.run(1, *command).strip() == str(len(FIREWALLS) - 1), "Redis has no copies")
-            program = compile_native("store", self._folder)
+            program = compile_source(_SOURCE, self._folder / "store")
             words = [str(program), "0", first, str(_REDIS_PORT), str(len(FIREWALLS) - 1)]
             processes.append(self._start_member(stack, 1, *words))
             if processes[-1].stdout is None or processes[-1].stdout.readline().strip() != "ready":

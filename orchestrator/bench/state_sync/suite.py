@@ -14,11 +14,11 @@ from types import MappingProxyType
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, lostsyns, matrix
-from orchestrator.bench.state_sync.downloads import Downloads, Web
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
 from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
-from orchestrator.bench.state_sync.syncworld import Between, World
+from orchestrator.bench.state_sync.syncworld import ENDS, Between, World
+from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.talks import Cut
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
@@ -60,12 +60,12 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
     with ExitStack() as stack:
         world = stack.enter_context(World(MEMBERS[-1], prefix, between=Between.CABLES))
         programs = stack.enter_context(Programs(world))
-        web = stack.enter_context(Web(world, _make_folder(stack)))
+        web = stack.enter_context(Web(world, _make_folder(stack), ENDS))
         matrix.conclude(results, matrix.measure(programs, web, sizes, steps, kept))
         lostsyns.measure(results, world, programs, web, sizes, steps, kept)
         others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
         folder = _make_folder(stack)
-        peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
+        peers = Peers(others, stack.enter_context(Web(others, folder, ENDS)), folder)
         _beside_peers(results, programs, web, peers, sizes, steps, kept)
         try:
             copies.measure(results, copies.Copies(others, folder), sizes, steps, kept)

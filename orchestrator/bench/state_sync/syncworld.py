@@ -15,6 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TypeVar
 
+from orchestrator.bench.traffic.downloads import Ends
 from orchestrator.errors import Unreachable
 from orchestrator.lab import namespaces
 
@@ -23,6 +24,8 @@ Result = TypeVar("Result")
 CLIENT, SERVER, MIDDLE = "c", "s", "x"
 CLIENT4, SERVER4 = "10.10.0.1", "10.20.0.1"
 CLIENT6, SERVER6 = "fd00:10::1", "fd00:20::1"
+ENDS = Ends(CLIENT, SERVER, SERVER4)
+"""The ends of downloads through the members."""
 DATA = ("c", "s")
 _PATIENCE_S = 20.0
 _FORWARDING = {

@@ -138,7 +138,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """Measures planes with one load. `preload` is what `httperf.compiled` made."""
+    """Measures planes with one load. `preload` is what `httperf.compile_library` made."""
 
     load: Load
     preload: Path

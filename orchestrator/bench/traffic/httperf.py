@@ -11,14 +11,14 @@ connections another one (`_native/sources.c`).
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.bench.traffic.addresses import SERVER_ADDRESS, WEB, Clients
+from orchestrator.bench.traffic.ccompiler import compile_source
 from orchestrator.bench.traffic.line import CLIENT, Line
 from orchestrator.bench.traffic.servers import PAGE
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.errors import Refused, Unreachable
 
 _SOURCE = Path(__file__).with_name("_native") / "sources.c"
 _FIELDS = {
@@ -68,8 +68,8 @@ def requests(
 ) -> Requests:
     """Make connections with one request each from the line's client.
 
-    `preload` is what `compiled` made. Each of the `at_once` sessions issues its share of the connections. The first so
-    many of the clients are `passed` over.
+    `preload` is what `compile_library` made. Each of the `at_once` sessions issues its share of the connections. The
+    first so many of the clients are `passed` over.
     """
     settings = {
         "LD_PRELOAD": str(preload),
@@ -88,12 +88,4 @@ def requests(
 
 def compile_library(folder: Path) -> Path:
     """The library that gives connections their source addresses, compiled into `folder`. Raises Missing, Refused."""
-    library = folder / "sources.so"
-    command = ["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise Missing("there is no C compiler here: apt-get install gcc") from None
-    if done.returncode:
-        raise Refused(f"cc: {done.stderr.strip()[:2000]}")
-    return library
+    return compile_source(_SOURCE, folder / "sources.so", "-shared", "-fPIC", "-ldl")

@@ -15,7 +15,7 @@ from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
 from orchestrator.errors import Refused, Unreachable
 from orchestrator.lab.network import INTERFACE
 
-DATAGRAM_OCTETS = 1472
+DATAGRAM_BYTES = 1472
 """As in the paper: the largest that an Ethernet frame carries."""
 
 
@@ -45,7 +45,7 @@ def read(text: str) -> tuple[int, float]:
         raise Refused(f"iperf3 reported something else: {error}: {text.strip()[:200]!r}") from None
 
 
-def flood(line: Line, *, seconds: int, size: int = DATAGRAM_OCTETS, bits_per_s: int = 0) -> Datagrams:
+def flood(line: Line, *, seconds: int, size: int = DATAGRAM_BYTES, bits_per_s: int = 0) -> Datagrams:
     """Send datagrams of one size in one flow, at the maximum or at a rate.
 
     Raises Missing, Refused; Unreachable if nothing arrives.

@@ -18,7 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
 from orchestrator.bench.benchlab import processor_s
-from orchestrator.bench.state_sync.syncworld import CLIENT, SERVER, SERVER4
+from orchestrator.bench.traffic.ccompiler import compile_source
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab.processes import wait_until
@@ -26,7 +26,11 @@ from orchestrator.lab.processes import wait_until
 Result = TypeVar("Result")
 
 PORT = 80
-_NATIVE = Path(__file__).with_name("_native")
+MANY_PORTS: Mapping[str, str] = MappingProxyType(
+    {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp_tw_reuse": "1"}
+)
+"""Settings of a namespace whose client makes more connections than it has ports otherwise."""
+_SOURCE = Path(__file__).with_name("_native") / "downloads.c"
 _PATIENCE_S = 60.0
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -57,19 +61,6 @@ class Downloads:
         return cls(int(row["count"]), row["cpu_us"], *setups, int(row["failed"]))
 
 
-def compile_native(name: str, folder: Path) -> Path:
-    """A program of this suite in C, compiled into `folder`. Raises Missing, Refused."""
-    program = folder / name
-    command = ["cc", "-O2", "-Wall", "-Werror", "-o", str(program), str(_NATIVE / f"{name}.c")]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise Missing("there is no C compiler here: apt-get install gcc") from None
-    if done.returncode:
-        raise Refused(f"cc: {done.stderr.strip()[:2000]}")
-    return program
-
-
 class Place(Protocol):
     """Namespaces by their names."""
 
@@ -81,26 +72,21 @@ class Place(Protocol):
 class Ends(NamedTuple):
     """The namespaces of a client and of a server, and the server's address."""
 
-    client: str = CLIENT
-    server: str = SERVER
-    address: str = SERVER4
-
-
-_ENDS_OF_WORLD = Ends()
+    client: str
+    server: str
+    address: str
 
 
 class Web:
     """A web server with a page of one byte, and a client.
 
-    Use it with `with`, in a world.
-
-    Both are bound to one processor. Raises Missing where there is no lighttpd.
+    Use it with `with`. Both are bound to one processor. Raises Missing where there is no lighttpd.
     """
 
-    def __init__(self, place: Place, folder: Path, ends: Ends = _ENDS_OF_WORLD) -> None:
+    def __init__(self, place: Place, folder: Path, ends: Ends) -> None:
         self._place = place
         self._ends = ends
-        self._client = compile_native("downloads", folder)
+        self._client = compile_source(_SOURCE, folder / "downloads")
         self._folder = folder
         self.processor = max(os.sched_getaffinity(0))
 
