@@ -1,6 +1,6 @@
-"""From settings to a running service: its store, its parts (`wiring.py`), and the server.
+"""From settings to a running service: its store, its parts (`wiring.py`), the application, and the server.
 
-Settings ──▶ Store ──▶ wiring: Control, Enforcement ... the application ──▶ uvicorn
+Settings ──▶ Store ──▶ wiring: Control, Enforcement ... ──▶ the application ──▶ uvicorn
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from fastapi import FastAPI
 
+from api.app import create_app
 from orchestrator.errors import BadInput, Missing
 from orchestrator.interpreter import collect_seldom, take_turns
 from orchestrator.largepages import keep_gathered
@@ -27,7 +30,7 @@ from orchestrator.store.records import NewToken, Role
 from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 from orchestrator.wire.codec import encode
-from orchestrator.wiring import Service, wire_service
+from orchestrator.wiring import Parts, wire_parts
 
 log = structlog.get_logger()
 
@@ -36,10 +39,19 @@ _HERE = "machine"
 """How one is named who works on the store itself, on the service's machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service as a value: the application, and what starts and stops with it."""
+
+    app: FastAPI
+    parts: Parts
+
+
 def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] | None = None) -> Service:
-    """Wire a service. It is started by its application's lifespan. Raises what `open_store` raises."""
+    """Build a service. It is started by its application's lifespan. Raises what `open_store` raises."""
     store = _open_store(settings, clock)
-    return wire_service(store, settings, clock or store.now)
+    parts = wire_parts(store, settings, clock or store.now)
+    return Service(create_app(parts.services, parts.lifespan), parts)
 
 
 def _open_store(settings: Settings, clock: Callable[[], dt.datetime] | None = None) -> Store:

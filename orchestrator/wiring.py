@@ -1,6 +1,6 @@
-"""Wire the parts of a service: control, enforcement, machines, and the application that shows them.
+"""Wire the parts of a service: control, enforcement, machines, and what routes use of them.
 
-store ──▶ `_Core`: control, publishers, enforcement ──▶ `_Machines`: enrolment, onboarding, fleets ──▶ application
+store ──▶ `_Core`: control, publishers, enforcement ──▶ `_Machines`: enrolment, onboarding, fleets ──▶ `Parts`
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import structlog
 from fastapi import FastAPI
 
-from api.app import create_app
 from api.context import Services
 from api.questions import Questions
 from api.rates import Rates, Strangers
@@ -67,8 +66,9 @@ _SHARED_RECHECK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a service below its application."""
+    """The parts of a service below its application; `services` are those that its routes use."""
 
+    services: Services
     control: Control
     publishers: tuple[Publisher, ...]
     enforcement: Enforcement
@@ -116,14 +116,6 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """A service as a value: the application, and what starts and stops with it."""
-
-    app: FastAPI
-    parts: Parts
-
-
-@dataclass(frozen=True, slots=True)
 class _Core:
     """The parts that lead from a change to what enforcement points hold."""
 
@@ -146,8 +138,8 @@ class _Machines:
     cloud_kind: str | None
 
 
-def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.datetime]) -> Service:
-    """Wire a service on an opened store. It is started by its application's lifespan."""
+def wire_parts(store: Store, settings: Settings, clock: Callable[[], dt.datetime]) -> Parts:
+    """Wire the parts of a service on an opened store. The lifespan of its application starts them."""
     core = _wire_core(store, settings)
     machines = _wire_machines(core, settings, clock, is_alone=store.is_alone)
     refusals, workbench, feed = Refusals(), Workbench(), Feed(store)
@@ -179,7 +171,8 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
         heartbeat_s=settings.heartbeat_s,
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
     )
-    parts = Parts(
+    return Parts(
+        services,
         control,
         core.publishers,
         core.enforcement,
@@ -193,7 +186,6 @@ def wire_service(store: Store, settings: Settings, clock: Callable[[], dt.dateti
         core.programs,
         store,
     )
-    return Service(create_app(services, parts.lifespan), parts)
 
 
 def _wire_core(store: Store, settings: Settings) -> _Core:

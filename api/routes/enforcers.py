@@ -33,7 +33,7 @@ from api.context import (
     takes,
 )
 from api.limits import LargeReport, SmallBody, read_report
-from api.pacing import MOST_FOLLOWED, PROGRAM_BYTES_A_SECOND, TURN_S, Account
+from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account, most_followed
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
@@ -170,7 +170,7 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
     was revoked meanwhile.
     """
-    validity, account = validity_of(services, bearer), programs_of(services, caller)
+    validity, account = validity_of(services, bearer), services.pace.account_of_programs(caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
@@ -201,7 +201,7 @@ async def follow_program(
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
     that accepts `application/vnd.aclflow.edits` too is sent a delta of texts as edits, where these are shorter.
     """
-    account = programs_of(services, caller)
+    account = services.pace.account_of_programs(caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     lasts_s = min(wait, services.watch_limit_s)
@@ -256,17 +256,6 @@ async def report(
         async with account.turn():
             account.spend(await asyncio.wrap_future(await in_thread(begin, caller)))  # a thousand wait without a thread
     return Response(status_code=204)
-
-
-def most_followed(caller: Principal) -> int | None:
-    """Return how many programs a caller may follow at once; None for any number."""
-    return None if caller.enforcer is None else MOST_FOLLOWED
-
-
-def programs_of(services: Services, caller: Principal) -> Account:
-    """The account of programs that a caller is sent whole."""
-    whose = f"token {caller.token_id}" if caller.enforcer is None else f"enforcement point {caller.enforcer}"
-    return services.pace.account(f"whole programs of {whose}")
 
 
 def _count_whole(account: Account, found: Answer) -> Answer:

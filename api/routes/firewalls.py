@@ -24,8 +24,8 @@ from api.context import (
     log_event,
 )
 from api.limits import SmallBody
+from api.pacing import most_followed
 from api.paging import page_after
-from api.routes.enforcers import most_followed, programs_of
 from api.schemas.firewalls import (
     LinksReport,
     Load,
@@ -180,7 +180,7 @@ async def follow_spread(
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
     bodies = (frame_body(each.body if each is not None else b"") async for each in found)
-    place = programs_of(services, caller).following(most_followed(caller))
+    place = services.pace.account_of_programs(caller).following(most_followed(caller))
     return stream(await begin_stream(follow_until_revoked(bodies, services, bearer, place)), STREAM_MEDIA_TYPE)
 
 

@@ -30,7 +30,6 @@ from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, apply_actions, goto, limit_action, report_action
 from orchestrator.compile.equivalence.lines import Line, Lines
 from orchestrator.compile.equivalence.rowdecoder import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
-from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN
 from orchestrator.compile.openflow.instructions import output
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY, Table
@@ -308,10 +307,12 @@ ON_HOSTS = Ahead(_read, _does)
 
 
 _WAN = output(SYMBOL_BASE)
+_TO_WAN, _PASSED_ON = apply_actions(_WAN), goto(EdgeTable.EXCEPTIONS)
+"""What a row does whose line permits, and what one does whose line denies."""
 
 
 def _decide_at_edge(line: Line, _: Direction) -> bytes:
-    return TO_WAN if line.permits else PASSED_ON
+    return _TO_WAN if line.permits else _PASSED_ON
 
 
 def _read_heavy(policy: Policy, flows: FlowTable) -> Iterator[Row]:
