@@ -22,7 +22,7 @@ from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.spreading import Spreading
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.oracle import decide

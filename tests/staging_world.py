@@ -10,9 +10,10 @@ from patience import until
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.reports import Report
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl

@@ -175,7 +175,7 @@ async def watch_program(
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
     with account.following(most_followed(caller)):
-        found = await services.control.watch(
+        found = await services.control.watches.watch(
             look.domain, look.held, wait_s, stored_generation=stored, tier=look.tier, server=look.server
         )
     if not await validity.holds():
@@ -205,7 +205,7 @@ async def follow_program(
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     lasts_s = min(wait, services.watch_limit_s)
-    found = await services.control.follow(
+    found = await services.control.watches.follow(
         look.domain,
         look.held,
         lasts_s,

@@ -26,7 +26,7 @@ from api.paging import page_after
 from api.schemas.common import NAME
 from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
 from orchestrator.control.enrolment import Applicant
-from orchestrator.control.timekeeper import NO_DOMAIN
+from orchestrator.control.units import NO_DOMAIN
 from orchestrator.identity.names import SWITCH
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled
 from orchestrator.store.records import Reply

@@ -37,7 +37,7 @@ from api.schemas.firewalls import (
 )
 from api.streams import begin_stream, follow_until_revoked, stream
 from orchestrator.control.publisher import Held
-from orchestrator.control.timekeeper import NO_DOMAIN
+from orchestrator.control.units import NO_DOMAIN
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, frame_body
 from orchestrator.store.firewalls.spreads import SpreadRecord

@@ -12,7 +12,7 @@ from api.auth import Administrator, Caller, is_admin
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
 from api.schemas.tenants import Rotation, TokenRequest
-from orchestrator.control.timekeeper import NO_DOMAIN
+from orchestrator.control.units import NO_DOMAIN
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit

@@ -9,7 +9,7 @@ from pydantic import FailFast, Field
 from api.problems import validate
 from api.schemas.common import BIGGEST, Incoming, Name
 from api.schemas.domains import Interface
-from orchestrator.control.enforcement import Report
+from orchestrator.control.reports import Report
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.stages import ENFORCING

@@ -15,10 +15,9 @@ takes long in one keeps no other waiting. A write that moves several domains, or
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,23 +29,23 @@ from orchestrator import stages
 from orchestrator.compile.estimate import Estimate
 from orchestrator.control.ceilings import Admission, Ceilings, takes_long
 from orchestrator.control.compiler import Compiler
-from orchestrator.control.controlloop import WRITER_S, CatchingUp
+from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.duties import Duties
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.heavy import HeavyChooser
-from orchestrator.control.pops.manager import key_of, require_server
 from orchestrator.control.precompiling import Precompiler, carry_once_tried
 from orchestrator.control.promote import Promoter
-from orchestrator.control.publisher import Answer, Held, Publisher
+from orchestrator.control.publisher import Publisher
 from orchestrator.control.staging import Staging
-from orchestrator.control.tiers import Tiers, require
-from orchestrator.control.timekeeper import NO_DOMAIN, Timekeeper
+from orchestrator.control.tiers import Tiers
+from orchestrator.control.timekeeper import Timekeeper
+from orchestrator.control.units import NO_DOMAIN, LoopUnits
+from orchestrator.control.watches import Watches
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
 from orchestrator.policy.model import ReturnTraffic
-from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.engine import Turn
 from orchestrator.store.records import Committed, Principal
@@ -124,8 +123,12 @@ class Control:
         self._duties = duties or Duties()
         sealed = self._duties.sealed
         self.maker = Maker(store, compiler, publisher, self.tiers, self._staging, self.idle_hosts, admission, sealed)
+        units = LoopUnits(self, self.maker.deciding)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
-        self.loop = CatchingUp(LoopUnits(self), self.maker, self._staging, chores, duties=self._duties)
+        self.loop = CatchingUp(units, self.maker, self._staging, chores, duties=self._duties)
+        self.watches = Watches(
+            self, self.loop, publisher, self.tiers, self._staging, self.idle_hosts, self._duties, self._make_asked
+        )
         self._queues: dict[str | None, WriteQueue] = {None: WriteQueue(partial(self._carry, None), store.patience_s)}
         self._queues_lock = threading.Lock()
         self._homes = Homes()
@@ -210,9 +213,10 @@ class Control:
         tenant: str | None,
         puts: Estimate | None,
     ) -> Written[T]:
-        """Do something in the queue of a domain, or of a tenant's; without either, of all.
+        """Do something in the queue of a domain, or of a tenant's domain.
 
-        `do` is given the queue, and whether it is known to take long.
+        Without either it is the queue of writes to several. `do` is given the queue, and whether it is known to take
+        long.
         """
         if domain is None and tenant is not None and not self._store.is_alone:
             domain = self._home(tenant) or NO_DOMAIN
@@ -330,89 +334,6 @@ class Control:
             self._queues.pop(domain, None)
         return written
 
-    async def watch(
-        self,
-        domain: str,
-        held: Held | None,
-        wait_s: float,
-        *,
-        stored_generation: int,
-        tier: Tier = Tier.HOST,
-        server: str | None = None,
-    ) -> Answer | None:
-        """Wait for a program newer than `held` and not older than the store.
-
-        See `Publisher.watch`. `server` names a firewall server of the domain's PoP, which has a program of its own.
-
-        Raises NotFound for the tier of firewalls where the domain has none, and for that of edges without a PoP.
-        """
-        is_first = not self._duties.is_followed(domain)
-        with self._duties.following(domain):
-            if is_first and server is not None:  # its programs are not compared with the store's generation
-                await asyncio.to_thread(self._make_asked, domain)
-            return await self._watch_program(domain, held, wait_s, stored_generation, tier, server)
-
-    async def _watch_program(
-        self, domain: str, held: Held | None, wait_s: float, stored_generation: int, tier: Tier, server: str | None
-    ) -> Answer | None:
-        if server is not None:
-            await asyncio.to_thread(self.read, lambda unit: require_server(unit, domain, server))
-            publisher, key = self.tiers.servers.publisher, key_of(domain, server)
-            if publisher.program(key) is None:
-                self.loop.look_at(domain)
-            return await publisher.watch(key, held, wait_s)
-        if tier is not Tier.HOST:
-            await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
-            return await self.tiers.publisher(tier).watch(domain, held, wait_s, at_least=lambda: stored_generation)
-
-        def find_due() -> int:
-            return self._staging.due(domain, stored_generation)
-
-        program = self.publisher.program(domain)
-        if self.idle_hosts.follow(domain) or program is None or program.generation < find_due():
-            self.loop.look_at(domain, first=True)
-        return await self.publisher.watch(domain, held, wait_s, at_least=find_due)
-
-    def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
-        """Make a tier's program where it is behind.
-
-        Raises NotFound where the domain does not have the tier.
-        """
-        program = self.tiers.publisher(tier).program(domain)
-        if program is None:
-            self.read(lambda unit: require(unit, tier, domain))
-        if program is None or program.generation < stored_generation:
-            self.loop.look_at(domain, first=True)
-
-    async def follow(
-        self,
-        domain: str,
-        held: Held | None,
-        lasts_s: float,
-        *,
-        heartbeat_s: float,
-        stored_generation: int,
-        tier: Tier = Tier.HOST,
-        server: str | None = None,
-    ) -> AsyncIterator[Answer | None]:
-        """Yield programs newer than `held` as they come; see `Publisher.follow`.
-
-        Raises as `watch`, Busy while there is no program yet.
-        """
-        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier, server=server)
-        if server is not None:
-            servers = self.tiers.servers.publisher
-            found = servers.follow(key_of(domain, server), first, held, lasts_s, heartbeat_s=heartbeat_s)
-        else:
-            publisher = self.publisher if tier is Tier.HOST else self.tiers.publisher(tier)
-            found = publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
-        return self._mark_followed(domain, found)
-
-    async def _mark_followed(self, domain: str, found: AsyncIterator[Answer | None]) -> AsyncIterator[Answer | None]:
-        with self._duties.following(domain):
-            async for each in found:
-                yield each
-
     def edge_report(self, domain: str) -> EdgeReport | None:
         """Return the result of a domain's edge program; None while there is none."""
         self._make_for_questions(domain)
@@ -501,25 +422,6 @@ class Control:
             self.loop.look_at_all()
         for domain in committed.domains:
             self.loop.look_at_changed(domain, committed.steps.get(domain))
-
-
-class LoopUnits:
-    """Units of work of the control loop, which waits for no long write."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-
-    def read(self, work: Callable[[Unit], T]) -> T:
-        """Do `work` in a snapshot of the store."""
-        return self._control.read(work)
-
-    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
-        """Do `work` in a transaction. Raises Busy, and what `Control.write` raises."""
-        if domain is not None:
-            with self._control.maker.deciding.of(domain, WRITER_S) as is_free:
-                if not is_free:
-                    raise Busy(f"a writer of '{domain}' is at work: later")
-        return self._control.write(work, domain=domain)
 
 
 def _lap(jobs: Jobs, stage: str) -> None:

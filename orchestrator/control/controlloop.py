@@ -26,7 +26,8 @@ import structlog
 from orchestrator.control.duties import Duties
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.turns import WRITER_S
+from orchestrator.control.units import Units
 from orchestrator.errors import TryAgain
 
 log = structlog.get_logger()
@@ -34,8 +35,6 @@ log = structlog.get_logger()
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
-WRITER_S = 0.05
-"""How long a domain's writer at work here is waited for: what it does may take seconds, and others have their turn."""
 _AT_REST_S = 5.0
 """How long a domain that nobody follows here waits for further changes before its programs are made."""
 

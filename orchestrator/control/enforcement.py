@@ -19,14 +19,14 @@ import datetime as dt
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from orchestrator import stages
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.reports import Report, ReportQueue, Seconds, TakenReport
 from orchestrator.control.signals import Signal
 from orchestrator.control.writequeue import NotCommitted
 from orchestrator.errors import Busy, NotFound
@@ -36,135 +36,14 @@ from orchestrator.store.records import Committed
 from orchestrator.store.transaction import Elsewhere
 from orchestrator.store.unit import Unit
 
-_MOST_TOGETHER = 256
-"""So many reports are one transaction: a rule that is to be written waits for it."""
-
 PATIENCE_S = 25.0
 """So long a report waits for the store: a little less than enforcement points wait for an answer."""
 _THREADS = 4
 """So many domains' reports are written at once, besides those that are written by who brings them."""
-_PAUSE_S = 0.05
-"""The pause after the store was busy: it may say so at once."""
-
 MOST_SAID = 4096
 """So many enforcers' last reports are remembered; another one's is written although it says nothing new."""
 _NOTED_EVERY = dt.timedelta(seconds=1)
 """How often it is written down which enforcers were heard that had nothing new to say."""
-
-Seconds = Mapping[str, float]
-"""How long each stage of something took."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """An enforcer's report: what it read back, and its devices' counts.
-
-    `sequence` grows from report to report of one enforcer, None when it does not number them; `epoch` is the enforcer's
-    own, None when it does not say. `took` is how long the stages of enforcing took, by host, where it says so.
-    """
-
-    points: tuple[PointReport, ...]
-    sequence: int | None = None
-    epoch: int | None = None
-    took: Mapping[str, Seconds] = field(default_factory=dict)
-
-    @property
-    def slowest(self) -> Seconds:
-        """The stages of the host that took longest; nothing where none says."""
-        return max(self.took.values(), key=lambda took: sum(took.values()), default={})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Taken:
-    """A report to be stored, with its deadline and the future of its sender."""
-
-    domain: str
-    enforcer: int
-    report: Report
-    until_s: float
-    done: Future[float] = field(default_factory=Future)
-    """Ends with the seconds of a processor that it took to keep it."""
-
-
-class _Waiting:
-    """The reports of a domain that wait for their transaction.
-
-    `carry` keeps some of them in one, and returns what each took; it raises NotCommitted if nothing was kept. The first
-    to come is carried out by the thread that brought it, and what came meanwhile by a thread of `beside`: nobody waits
-    for others' reports.
-    """
-
-    def __init__(self, carry: Callable[[Sequence[_Taken]], Sequence[float]], beside: ThreadPoolExecutor) -> None:
-        self._carry = carry
-        self._beside = beside
-        self._lock = threading.Lock()
-        self._waiting: list[_Taken] = []
-        self._under_way: list[_Taken] = []
-        self._is_busy = False
-
-    def put(self, taken: _Taken) -> Future[float]:
-        """Store a report, at once if no other is being stored; return its future."""
-        taken.done.set_running_or_notify_cancel()  # it is kept even if nobody waits for it any more
-        with self._lock:
-            self._waiting.append(taken)
-            if self._is_busy:
-                return taken.done
-            self._is_busy = True
-        self._take_batch()
-        return taken.done
-
-    def _take_batch(self) -> None:
-        with self._lock:
-            batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-            self._under_way = batch
-        left = self._keep_reports(batch)
-        with self._lock:
-            self._waiting, self._under_way = [*left, *self._waiting], []
-            self._is_busy = bool(self._waiting)
-            if not self._is_busy:
-                return
-            try:
-                self._beside.submit(self._take_batch)
-            except RuntimeError:  # it was shut down
-                for taken in self._waiting:
-                    taken.done.set_exception(Busy("the service is stopping: report again"))
-                self._waiting, self._is_busy = [], False
-
-    @property
-    def enforcers(self) -> frozenset[int]:
-        """Those whose reports are not kept yet."""
-        with self._lock:
-            return frozenset(taken.enforcer for taken in (*self._under_way, *self._waiting))
-
-    def _keep_reports(self, batch: Sequence[_Taken]) -> Sequence[_Taken]:
-        """Store reports together, or one by one after a failure; return those that wait on."""
-        try:
-            took = self._carry(batch)
-        except Busy as error:
-            return _waiting_on(batch, error)
-        except NotCommitted as failed:
-            if len(batch) > 1:
-                return [each for taken in batch for each in self._keep_reports([taken])]
-            if isinstance(failed.cause, Busy):
-                return _waiting_on(batch, failed.cause)
-            batch[0].done.set_exception(failed.cause)
-        except BaseException as error:  # noqa: BLE001 - whoever waits would wait for ever
-            for taken in batch:
-                taken.done.set_exception(copy(error))
-        else:
-            for taken, seconds in zip(batch, took, strict=True):
-                taken.done.set_result(seconds)
-        return ()
-
-
-def _waiting_on(batch: Sequence[_Taken], error: Busy) -> Sequence[_Taken]:
-    """Pause, and return the reports that may wait on for the store; fail the others."""
-    now = time.monotonic()
-    for taken in batch:
-        if taken.until_s <= now:
-            taken.done.set_exception(copy(error))
-    time.sleep(_PAUSE_S)
-    return [taken for taken in batch if taken.until_s > now]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +61,7 @@ class _Reported:
 
 @dataclass(slots=True)
 class _Sight:
-    """What somebody who waits has seen of a domain last.
+    """The latest state of a domain that a waiting caller has seen.
 
     That is the newest report here, in whose transaction all hosts were counted, or the database itself. Where others
     take reports too (`recheck_s`), either is old after that time; else what was counted here never is.
@@ -230,7 +109,7 @@ class Enforcement:
         self._vouched = vouched
         self._patience_s = patience_s
         self._beside = ThreadPoolExecutor(_THREADS, thread_name_prefix="reports")
-        self._queues: dict[str, _Waiting] = {}
+        self._queues: dict[str, ReportQueue] = {}
         self._said: dict[int, Report] = {}
         self._heard_at: dict[int, dt.datetime] = {}
         self._noted_at = dt.datetime.min.replace(tzinfo=dt.UTC)
@@ -268,9 +147,9 @@ class Enforcement:
         together = self._store.part(domain) or ""
         with self._lock:
             if together not in self._queues:
-                self._queues[together] = _Waiting(self._carry, self._beside)
+                self._queues[together] = ReportQueue(self._carry, self._beside)
             queue = self._queues[together]
-        return queue.put(_Taken(domain, enforcer, report, time.monotonic() + self._patience_s))
+        return queue.put(TakenReport(domain, enforcer, report, time.monotonic() + self._patience_s))
 
     def _note_report(self, domain: str, report: Report) -> None:
         for point in report.points:
@@ -315,7 +194,7 @@ class Enforcement:
             waiting = [each for queue in self._queues.values() for each in queue.enforcers]
         unit.enforcers.heard_again({**heard, **dict.fromkeys(waiting, unit.now)})
 
-    def _carry(self, batch: Sequence[_Taken]) -> Sequence[float]:
+    def _carry(self, batch: Sequence[TakenReport]) -> Sequence[float]:
         """Keep some reports in one transaction; return the seconds that each took.
 
         On PostgreSQL they are of one domain. Raises NotCommitted, and what the store raises.
@@ -331,7 +210,7 @@ class Enforcement:
             self._note_report(taken.domain, taken.report)
         return took
 
-    def _remember_report(self, taken: _Taken) -> None:
+    def _remember_report(self, taken: TakenReport) -> None:
         """Remember what an enforcer said last, and forget who has said something new least lately."""
         with self._lock:
             self._said.pop(taken.enforcer, None)
@@ -339,7 +218,7 @@ class Enforcement:
             while len(self._said) > MOST_SAID:
                 del self._said[next(iter(self._said))]
 
-    def _write_batch(self, batch: Sequence[_Taken], part: str | None) -> Sequence[float]:
+    def _write_batch(self, batch: Sequence[TakenReport], part: str | None) -> Sequence[float]:
         kept: dict[str, _Reported] = {}
 
         def publish_reports() -> None:
@@ -353,7 +232,7 @@ class Enforcement:
             except BaseException as error:
                 raise NotCommitted(error) from error
 
-    def _take(self, unit: Unit, taken: _Taken, kept: dict[str, _Reported]) -> float:
+    def _take(self, unit: Unit, taken: TakenReport, kept: dict[str, _Reported]) -> float:
         """Keep a report and its domain's new standing; return the seconds that took."""
         started = time.thread_time()
         domain, report = taken.domain, taken.report

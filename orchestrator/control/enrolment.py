@@ -32,7 +32,7 @@ from typing import TypeVar
 import structlog
 
 from orchestrator.cloud.base import Cloud, VnfState
-from orchestrator.control.timekeeper import NO_DOMAIN, Units
+from orchestrator.control.units import NO_DOMAIN, Units
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TooOften, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
 from orchestrator.identity.names import Subject, Usage

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from orchestrator.control.fleet import sizing
 from orchestrator.control.fleet.sizing import sample_of
 from orchestrator.control.pops.edges import EdgeReport
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState

@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.errors import AclflowError, Conflict, NotFound, Refused, TryAgain
 from orchestrator.hosts.installer import Installers
 from orchestrator.hosts.request import Onboarding, merge_rules

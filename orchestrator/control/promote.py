@@ -19,7 +19,7 @@ import structlog
 from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.control.rounds import Rounds, counted_since, left_s
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy, RuleId

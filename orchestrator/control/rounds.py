@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from orchestrator.control.pauses import Resting
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.errors import TryAgain
 from orchestrator.store.unit import Unit
 

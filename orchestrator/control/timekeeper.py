@@ -22,18 +22,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
 
 import structlog
 
 from orchestrator.control.pauses import Resting
+from orchestrator.control.units import NO_DOMAIN, Units
 from orchestrator.errors import NotFound, TooOften, TryAgain
 from orchestrator.store.acls.lists import REVERT
 from orchestrator.store.records import ExpiringRule, WaitingChange
 from orchestrator.store.sql.clock import Ages, ticks_since_boot
 from orchestrator.store.unit import Unit
-
-T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -41,23 +39,6 @@ LONGEST_SLEEP_S = 30.0
 LOOK_AT_CLOCK_S = 1.0
 SHORTEST_SLEEP_S = 0.05
 _LOOKS_A_SILENCE = 4
-NO_DOMAIN = "what moves no domain"
-"""Named in place of a domain by work that moves none: it waits for no domain's writers, and they not for it."""
-
-
-class Units(Protocol):
-    """Where units of work come from: `Control`."""
-
-    def read(self, work: Callable[[Unit], T]) -> T:
-        """Do `work` in a snapshot."""
-        ...
-
-    def write(self, work: Callable[[Unit], T], *, domain: str | None = None) -> T:
-        """Do `work` in a transaction.
-
-        `domain` is all that it moves, or `NO_DOMAIN`; None: it may move any.
-        """
-        ...
 
 
 class Countdown:

@@ -47,7 +47,7 @@ class PortCheck:
 def set_check(port: str) -> tuple[str, ...]:
     """Return the words of `ovs-vsctl` that have a port's firewall asked.
 
-    What else is set of BFD stays.
+    Other settings of BFD stay.
     """
     return ("set", "interface", port, *(f"bfd:{key}={value}" for key, value in BFD.items()))
 

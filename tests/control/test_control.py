@@ -18,14 +18,16 @@ from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.control import compiler as compiler_module
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
-from orchestrator.control.control import Control, LoopUnits
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Held, Publisher
+from orchestrator.control.reports import Report
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Tiers
+from orchestrator.control.units import LoopUnits
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4
@@ -125,7 +127,7 @@ def stored_generation(plant: Plant) -> int:
 
 
 def test_the_control_loop_waits_for_no_writer_that_takes_long(plant: Plant) -> None:
-    units, done = LoopUnits(plant.control), list[str]()
+    units, done = LoopUnits(plant.control, plant.control.maker.deciding), list[str]()
     with plant.control.maker.deciding.of("pop"):
         with pytest.raises(Busy):
             units.write(lambda _: done.append("pop"), domain="pop")
@@ -249,7 +251,7 @@ def test_what_another_process_wrote_is_compiled_when_somebody_watches(plant: Pla
     stored = stored_generation(plant)
     assert stored > old.generation
     held = Held(old.digest, old.generation)
-    answer = asyncio.run(plant.control.watch("pop", held, 5, stored_generation=stored))
+    answer = asyncio.run(plant.control.watches.watch("pop", held, 5, stored_generation=stored))
     assert answer is not None
     assert answer.generation == stored
 
@@ -324,7 +326,7 @@ def test_one_domain_that_does_not_compile_does_not_hold_up_others(
         plant.control.loop.look_at(domain)
     until(lambda: plant.publisher.program("good") is not None)
     with pytest.raises(Busy):
-        asyncio.run(plant.control.watch("bad", None, 0.05, stored_generation=1))
+        asyncio.run(plant.control.watches.watch("bad", None, 0.05, stored_generation=1))
     plant.control.check_ready("good")
     with pytest.raises(Busy, match="program of 'bad' is being compiled"):
         plant.control.check_ready("bad")

@@ -20,10 +20,11 @@ from store.postgres_cluster import Cluster
 from orchestrator.control import control
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.timekeeper import NO_DOMAIN
+from orchestrator.control.reports import Report
+from orchestrator.control.units import NO_DOMAIN
 from orchestrator.errors import Busy, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json

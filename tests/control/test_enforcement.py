@@ -20,8 +20,9 @@ from patience import PATIENCE_S, until
 from raised import raise_generation
 
 from orchestrator.control import enforcement
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.reports import Report
 from orchestrator.errors import Busy, Conflict, NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store

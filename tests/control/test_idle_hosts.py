@@ -40,7 +40,7 @@ def usage(site: Site) -> int | None:
 
 
 def watched(site: Site) -> int:
-    answer = asyncio.run(site.control.watch("d1", None, 60.0, stored_generation=site.generation))
+    answer = asyncio.run(site.control.watches.watch("d1", None, 60.0, stored_generation=site.generation))
     assert answer is not None
     return answer.generation
 

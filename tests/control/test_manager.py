@@ -131,7 +131,7 @@ def test_the_way_of_misdirected_packets_is_a_setting(site: Site, misdirect: Misd
 
 
 async def _watch(site: Site, server: str) -> object:
-    return await site.control.watch("d1", None, 5.0, stored_generation=site.generation, server=server)
+    return await site.control.watches.watch("d1", None, 5.0, stored_generation=site.generation, server=server)
 
 
 def test_a_server_watches_its_own_program(site: Site) -> None:

@@ -127,7 +127,7 @@ def adding(domain: str, port: int) -> Callable[[Unit], int]:
 
 
 def watched(replica: Replica, domain: str, held: Held | None, stored: int) -> Answer | None:
-    return asyncio.run(replica.control.watch(domain, held, PATIENCE_S, stored_generation=stored))
+    return asyncio.run(replica.control.watches.watch(domain, held, PATIENCE_S, stored_generation=stored))
 
 
 class Counting(Compiler):

@@ -17,7 +17,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.promote import Promoter, Round, had_round
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.rounds import Rounds
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.errors import NotFound, Unreachable
 from orchestrator.placement.choice import Algorithm, Settings, Wish
 from orchestrator.placement.lifting import LiftedRule

@@ -13,7 +13,7 @@ from patience import PATIENCE_S, until
 from staging_world import HOSTS, Plant, deny_web, everywhere, planted
 
 from orchestrator.control.compiler import Compiled, Compiler
-from orchestrator.control.enforcement import Report
+from orchestrator.control.reports import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.policy.formats.native import acl_from_json

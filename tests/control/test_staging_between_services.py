@@ -11,7 +11,7 @@ from patience import until
 from raised import raise_generation
 from staging_world import HOSTS, Plant, deny_web, enrol, everywhere, set_up
 
-from orchestrator.control.enforcement import Report
+from orchestrator.control.reports import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.model import Acl
 from orchestrator.store.points.pointrecords import PointReport

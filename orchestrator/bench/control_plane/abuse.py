@@ -29,10 +29,11 @@ from orchestrator.bench.control_plane.worstlists import Shape, find_worst, make_
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.precompiling import Precompiler
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.reports import Report
 from orchestrator.errors import AclflowError, Busy, Unreachable
 from orchestrator.interpreter import collect_seldom, take_turns
 from orchestrator.policy.addresses import Family, Prefix

@@ -26,10 +26,11 @@ import structlog
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.keptprograms import KeptPrograms
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.reports import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.control.tiers import Tiers
 from orchestrator.errors import Busy, Unreachable

@@ -233,7 +233,7 @@ class _Points:
         held = None
         while True:
             try:
-                answer = await control.watch(domain, held, _WATCH_S, stored_generation=0)
+                answer = await control.watches.watch(domain, held, _WATCH_S, stored_generation=0)
             except Busy:
                 continue
             if answer is not None:

@@ -1,4 +1,4 @@
-"""What each setting loses of a thousand connections, beside what it may lose.
+"""How many of a thousand connections each setting loses, and how many it may lose.
 
 Three firewalls behind a router. Most connections are known to all whom their setting tells. Then the owner's messages
 are lost, as those are that a machine has on its way when it dies; more connections begin, and it dies. A connection

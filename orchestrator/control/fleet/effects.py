@@ -16,7 +16,7 @@ import structlog
 
 from orchestrator.cloud.base import Cloud, VnfOrder, VnfState
 from orchestrator.control.fleet.vnfinputs import Sky
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.errors import AclflowError, TryAgain
 from orchestrator.store.firewalls.fleetrecords import Member
 from orchestrator.store.unit import Unit

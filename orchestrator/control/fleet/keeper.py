@@ -29,7 +29,7 @@ from orchestrator.control.fleet.effects import AUTHOR, CloudHand, Sweep
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, note_changes
 from orchestrator.control.fleet.vnfinputs import Lookout, Sky, Wait
 from orchestrator.control.pauses import Resting
-from orchestrator.control.timekeeper import NO_DOMAIN, Units
+from orchestrator.control.units import NO_DOMAIN, Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight

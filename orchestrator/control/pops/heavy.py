@@ -17,7 +17,7 @@ import structlog
 
 from orchestrator.compile.lifting.edgeheavy import entries_in
 from orchestrator.control.rounds import Rounds, counted_since, left_s
-from orchestrator.control.timekeeper import Units
+from orchestrator.control.units import Units
 from orchestrator.placement.heavy import HeavyChoice, Popular, heavy_hitters
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Action, Direction, Policy, RuleId

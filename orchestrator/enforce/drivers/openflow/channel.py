@@ -114,7 +114,7 @@ class Channel(Protocol):
 
 
 class AnswerMemory:
-    """What the exchanges of all connections keep. Safe to use from several threads.
+    """Counts the bytes that exchanges of all connections keep. Safe to use from several threads.
 
     Where it is too much, an exchange that keeps more than an equal part is refused more, and others are not: so no
     switch takes the memory, and none keeps others from being answered.
