@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.store.backups.generations import raise_above
+from orchestrator.store.points.generations import raise_above
 from orchestrator.store.unit import Unit
 
 

@@ -49,7 +49,7 @@ from orchestrator.program.wire import (
     STREAM_MEDIA_TYPE,
     frame_body,
 )
-from orchestrator.store.backups.generations import RESTORE_IT
+from orchestrator.store.points.generations import RESTORE_IT
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page

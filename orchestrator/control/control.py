@@ -66,7 +66,7 @@ class _Edited:
 
 
 MOST_HOMES = 16_384
-"""Of so many tenants it is remembered where they are; where another one is takes one look-up."""
+"""The domains of so many tenants are remembered; that of another one takes a look-up."""
 
 
 class Homes:
@@ -92,7 +92,7 @@ class Homes:
                 self._known.popitem(last=False)
 
     def forget(self, tenant: str) -> None:
-        """A tenant is not there any more."""
+        """Forget a tenant's domain."""
         with self._lock:
             self._known.pop(tenant, None)
 

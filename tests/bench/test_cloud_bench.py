@@ -19,7 +19,7 @@ from served import served
 from orchestrator.bench import suites
 from orchestrator.bench.cloud import suite
 from orchestrator.bench.cloud.cloudsite import OURS, THEIRS, Boot, CloudSite, Compute, Service, read
-from orchestrator.bench.cloud.plugs import Plugged, count_lost, plug_namespace, streaming
+from orchestrator.bench.cloud.plugs import Plugged, count_missing, plug_namespace, streaming
 from orchestrator.bench.cloud.sides import PROBE, SERVED, Booted, OurLists, Rate, TheirLists, other_address
 from orchestrator.cloud.endpoints import device_of
 from orchestrator.errors import BadInput, Missing
@@ -291,9 +291,9 @@ def test_rules_in_between_meet_nobody_of_the_suite() -> None:
 
 
 def test_lost_datagrams_are_those_between_the_first_and_the_last() -> None:
-    assert count_lost([5, 6, 7]) == 0
-    assert count_lost([5, 8, 6]) == 1
-    assert count_lost([5, 5, 9]) == 3
+    assert count_missing([5, 6, 7]) == 0
+    assert count_missing([5, 8, 6]) == 1
+    assert count_missing([5, 5, 9]) == 3
 
 
 PORTS = [
@@ -333,14 +333,14 @@ def test_a_stream_tells_when_it_is_open_and_what_a_change_lost(ends: tuple[Plugg
     near, far = ends
     ip("link", "set", device_of(PORTS[1].id), "down")
     with streaming(near, far) as stream:
-        opened_s = stream.opened_after_s(partial(ip, "link", "set", device_of(PORTS[1].id), "up"))
+        opened_s = stream.measure_opening_s(partial(ip, "link", "set", device_of(PORTS[1].id), "up"))
         assert opened_s > 0
         until(stream.is_open)
-        assert stream.lost_while(lambda: None) == 0
+        assert stream.count_lost(lambda: None) == 0
 
         def cut() -> None:
             ip("link", "set", device_of(PORTS[1].id), "down")
             stream.wait_until_closed()
             ip("link", "set", device_of(PORTS[1].id), "up")
 
-        assert stream.lost_while(cut) > 0
+        assert stream.count_lost(cut) > 0

@@ -145,9 +145,9 @@ def test_both_open_and_close_their_own_ports_by_one_rule(
     taken: dict[str, list[float]] = {"neutron_ovs": [], "rest": []}
     for _ in range(_ROUNDS):
         rules: list[str] = []
-        taken["neutron_ovs"].append(theirs.stream.opened_after_s(lambda rules=rules: rules.extend(theirs.permit())))
+        taken["neutron_ovs"].append(theirs.stream.measure_opening_s(lambda rules=rules: rules.extend(theirs.permit())))
         assert not ours.stream.is_open(), "their rule is not ours"
-        taken["rest"].append(ours.stream.opened_after_s(ours.permit))
+        taken["rest"].append(ours.stream.measure_opening_s(ours.permit))
         theirs.remove(rules)
         until(lambda: not theirs.stream.is_open())
         until(ours.stream.is_open, what=lambda: "what closed theirs closed ours")
@@ -164,8 +164,8 @@ def test_a_live_change_loses_no_packet(theirs: Theirs, ours: Ours, record_proper
     lost = {"rest": 0, "neutron_ovs": 0}
     for number in range(_CHANGES):
         more: list[str] = []
-        lost["rest"] += ours.stream.lost_while(lambda number=number: ours.permit(number + 1))
-        lost["neutron_ovs"] += theirs.stream.lost_while(
+        lost["rest"] += ours.stream.count_lost(lambda number=number: ours.permit(number + 1))
+        lost["neutron_ovs"] += theirs.stream.count_lost(
             lambda number=number, more=more: more.append(_other(theirs, number))
         )
         theirs.remove(more)
@@ -242,8 +242,8 @@ def test_instances_of_both_become_active(shop: Instance, network: Any, record_pr
 
 
 def test_both_open_by_a_thousand_rules(theirs: Theirs, ours: Ours, record_property: _Record) -> None:
-    taken = {"rest": ours.stream.opened_after_s(lambda: ours.permit(_MANY))}
-    taken["neutron_ovs"] = theirs.stream.opened_after_s(lambda: theirs.permit(_MANY))
+    taken = {"rest": ours.stream.measure_opening_s(lambda: ours.permit(_MANY))}
+    taken["neutron_ovs"] = theirs.stream.measure_opening_s(lambda: theirs.permit(_MANY))
     _tell(record_property, "thousand_rules", taken)
     ours.remove()
 

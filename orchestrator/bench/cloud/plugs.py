@@ -93,7 +93,7 @@ class Stream:
         """Return when they come. Raises Unreachable."""
         wait_until(self.is_open, "no datagram arrives", _PATIENCE_S)
 
-    def opened_after_s(self, change: Callable[[], object]) -> float:
+    def measure_opening_s(self, change: Callable[[], object]) -> float:
         """Make a change that opens the way; measure until the first datagram comes.
 
         The clock starts with the change. Raises Unreachable where none comes.
@@ -104,7 +104,7 @@ class Stream:
         wait_until(lambda: len(self.came) > before, "the change let no datagram in", _PATIENCE_S)
         return self.came[before] - begun
 
-    def lost_while(self, change: Callable[[], object]) -> int:
+    def count_lost(self, change: Callable[[], object]) -> int:
         """Make a change while the way is open; return how many datagrams were lost.
 
         They are counted from before the change until all hosts have it. Raises Unreachable where they stay away.
@@ -114,11 +114,10 @@ class Stream:
         change()
         after = len(self.numbers)
         wait_until(lambda: len(self.numbers) > after + _SETTLED, "datagrams stay away", _PATIENCE_S)
-        numbers = self.numbers[before:]
-        return count_lost(numbers)
+        return count_missing(self.numbers[before:])
 
 
-def count_lost(numbers: list[int]) -> int:
+def count_missing(numbers: list[int]) -> int:
     """How many numbers are missing between the first and the last of some."""
     return max(numbers) - min(numbers) + 1 - len(set(numbers))
 

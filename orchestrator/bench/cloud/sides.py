@@ -208,16 +208,14 @@ class Cloud:
         """
         side = self.sides[name]
         side.lists.clear()
-        return side.stream.opened_after_s(partial(side.lists.permit, PROBE, rules - 1))
+        return side.stream.measure_opening_s(partial(side.lists.permit, PROBE, rules - 1))
 
     def count_lost(self, name: str, changes: int) -> int:
         """Change the list so often with packets under way; how many were lost."""
         side = self.sides[name]
         side.lists.clear()
         side.lists.permit(PROBE)
-        return sum(
-            side.stream.lost_while(partial(side.lists.add_other, number)) for number in range(changes)
-        )  # fmt: skip
+        return sum(side.stream.count_lost(partial(side.lists.add_other, number)) for number in range(changes))
 
     def serve(self) -> None:
         """Have both sides let in everything that the suite sends."""

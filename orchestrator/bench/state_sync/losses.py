@@ -80,7 +80,8 @@ class Loss:
     cut: float
 
 
-Ends = tuple[socket.socket, socket.socket]
+Pair = tuple[socket.socket, socket.socket]
+"""Both ends of a connection."""
 
 
 def count_connections(sizes: Sizes) -> tuple[int, int]:
@@ -158,7 +159,7 @@ def _listen() -> socket.socket:
     return socket.create_server((SERVER4, _PORT), backlog=4096)
 
 
-def _open(stack: ExitStack, world: World, door: socket.socket, count: int, within_s: float) -> list[Ends]:
+def _open(stack: ExitStack, world: World, door: socket.socket, count: int, within_s: float) -> list[Pair]:
     """Begin connections at once; return both ends of those that both have open in time."""
     begun = {}
     for link in world.inside(CLIENT, lambda: [socket.socket() for _ in range(count)]):
@@ -167,7 +168,7 @@ def _open(stack: ExitStack, world: World, door: socket.socket, count: int, withi
         link.setblocking(False)
         link.connect_ex((SERVER4, _PORT))
         begun[link.getsockname()] = link
-    opened: list[Ends] = []
+    opened: list[Pair] = []
     until_s = time.monotonic() + within_s
     with suppress(TimeoutError):
         while len(opened) < count and (left_s := until_s - time.monotonic()) > 0:
@@ -179,7 +180,7 @@ def _open(stack: ExitStack, world: World, door: socket.socket, count: int, withi
     return opened
 
 
-def count_silent(pairs: Sequence[Ends], within_s: float) -> int:
+def count_silent(pairs: Sequence[Pair], within_s: float) -> int:
     """Have both ends speak; return how many connections have one that is not heard."""
     heard = [0] * len(pairs)
     quiet: dict[int, tuple[socket.socket, int]] = {}

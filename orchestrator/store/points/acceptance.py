@@ -26,7 +26,7 @@ from sqlalchemy import Row
 from orchestrator.errors import Conflict, Forbidden
 from orchestrator.identity.names import OPENFLOW, SPREADING_SWITCH
 from orchestrator.program.program import Tier
-from orchestrator.store.backups.generations import ONE_CHANGE, RESTORE_IT
+from orchestrator.store.points.generations import ONE_CHANGE, RESTORE_IT
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.schema.firewalls import EDGE
 from orchestrator.wire.points import PointState

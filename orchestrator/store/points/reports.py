@@ -18,10 +18,10 @@ from sqlalchemy import Row, Select, and_, bindparam, case, func, literal_column,
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import NotFound
-from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import keep_ports
 from orchestrator.store.points.acceptance import accept, check_epoch, clean_text, holds, is_stored
+from orchestrator.store.points.generations import raise_above
 from orchestrator.store.points.pointrecords import (
     EnforcedState,
     Heard,

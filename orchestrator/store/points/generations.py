@@ -6,7 +6,7 @@ is unknown (`behind`), and the generation before the new one is left free, for a
 
 An enforcement point's word raises a generation by one change at the most: so much may be published and not be in the
 database. Nothing and nobody raises it further while a service runs. `aclflow db restore`, for which services are
-stopped, goes on far above the backup (`restore.py`), which the authority has signed.
+stopped, goes on far above the backup (`store/backups/restore.py`), which the authority has signed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESTORE_IT = (
 def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
     """Move a domain's generation above a host's; return it, None if nothing moved.
 
-    `held` is one change ahead at the most: see `points/acceptance.py`.
+    `held` is one change ahead at the most (`acceptance.py`).
     """
     if held <= generation:
         return None
