@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench.fw_vnf.alone import Rates
-from orchestrator.bench.fw_vnf.suite import Values, conclude
+from orchestrator.bench.fw_vnf.suite import Rates, Values, conclude
 from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.fw_vnf.worstcase import filter_text, worst_case
 from orchestrator.bench.report import write

@@ -6,17 +6,22 @@ machine at all times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
-from orchestrator.bench.fw_vnf import alone
-from orchestrator.bench.fw_vnf.alone import Rates
 from orchestrator.bench.fw_vnf.manyfirewalls import STREAMS, run_firewalls
-from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT, PAPER_OCTETS, Sizes
+from orchestrator.bench.fw_vnf.worstcase import filter_text
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.traffic import filters, iperf
+from orchestrator.bench.traffic.addresses import THROUGHPUT
 from orchestrator.bench.traffic.filters import Filter
+from orchestrator.bench.traffic.line import SERVER, Line
 from orchestrator.bench.traffic.measured import ratios
+from orchestrator.bench.traffic.servers import until_listening
 from orchestrator.bench.traffic.site import site
 from orchestrator.lab import processes
 from orchestrator.lab.layout import Layout
@@ -25,6 +30,15 @@ from orchestrator.wire.firewalls import Plane
 
 _OVER = 1.6
 """What is offered where firewalls are to be full, in shares of what they may carry: buckets are not quite equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates: sent and arrived in Mb/s of datagrams, and packets a second that arrived."""
+
+    sent: float
+    arrived: float
+    pps: float
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
@@ -44,22 +58,22 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     )  # fmt: skip
     values, steps = Values(), Steps(progress, _count_steps(sizes))
     with site(layout) as place:
-        with alone.alone(place) as line:
+        with _run_alone(place) as line:
             for turn in range(sizes.rounds):
                 for rules in sizes.rules:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF, {rules} rules")
-                    alone.load(line, rules)
+                    _load(line, rules)
                     for length in sizes.lengths:
-                        found = alone.measure_firewall(line, size=length, seconds=sizes.seconds)
+                        found = _measure_firewall(line, size=length, seconds=sizes.seconds)
                         values.by_size.setdefault((rules, length), []).append(found)
                     for rate in sizes.rates:
-                        found = alone.measure_firewall(line, size=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
+                        found = _measure_firewall(line, size=PAPER_OCTETS, seconds=sizes.seconds, rate=rate)
                         values.by_rate.setdefault((rules, rate), []).append(found)
                 for rules in sizes.lists:
                     steps.next(f"round {turn + 1} of {sizes.rounds}: one VNF with nftables, {rules} rules")
-                    alone.load(line, rules, Filter.NFTABLES)
+                    _load(line, rules, Filter.NFTABLES)
                     for length in sizes.lengths:
-                        found = alone.measure_firewall(line, size=length, seconds=sizes.seconds)
+                        found = _measure_firewall(line, size=length, seconds=sizes.seconds)
                         values.nftables.setdefault((rules, length), []).append(found)
         with run_firewalls(place, max(sizes.vnfs)) as several:
             several.load(max(sizes.rules), sizes.cap)
@@ -97,6 +111,35 @@ def _write_notes(sizes: Sizes) -> list[str]:
         "capacity, of either filter: times of a packet fitted to the medians by rules and size; its error is the 90th "
         "percentile of predicting each measurement from the others",
     ]
+
+
+@contextmanager
+def _run_alone(layout: Layout) -> Iterator[Line]:
+    """A line whose middle is the firewall, and whose server receives."""
+    with Line(layout, "alone") as line:
+        line.start(SERVER, "iperf3", "--server", "--port", str(THROUGHPUT))
+        line.inside(SERVER, partial(until_listening, THROUGHPUT))
+        yield line
+
+
+def _load(line: Line, rules: int, kind: Filter = Filter.IPTABLES_LEGACY) -> None:
+    """Have the firewall hold the worst-case list; without rules, no filter at all."""
+    _unload(line)
+    if rules:
+        filters.load(line, kind, filter_text(rules, kind))
+
+
+def _unload(line: Line) -> None:
+    """Have the firewall forward everything, whichever filter held a list."""
+    for kind in (Filter.IPTABLES_LEGACY, Filter.NFTABLES):
+        filters.clear(line, kind)
+
+
+def _measure_firewall(line: Line, *, size: int, seconds: int, rate: int = 0) -> Rates:
+    """Send datagrams of a size at `rate` Mb/s, or at full speed."""
+    found = iperf.flood(line, seconds=seconds, size=size, bits_per_s=rate * MEGABIT)
+    bits = size * 8 / found.seconds / MEGABIT
+    return Rates(found.sent * bits, found.arrived * bits, found.per_s)
 
 
 _FIVE = 5

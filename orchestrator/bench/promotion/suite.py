@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from orchestrator.bench import flow_cache
 from orchestrator.bench.acl_size.aclsizes import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
-from orchestrator.bench.promotion import drift
+from orchestrator.bench.promotion import drift, flowcache
 from orchestrator.bench.promotion.drift import Drift, LiftBench
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, TENANT, Clients, policy
@@ -138,7 +137,7 @@ def expect_length(*, quick: bool) -> Expected:
 def _count_steps(sizes: Sizes) -> int:
     every, largest = _ways()
     ways = len(every) * len(sizes.counts) + len(largest) + len(curves(TRACKED)) + len(curves(AF_XDP))
-    return sizes.rounds * ways + 1 + sizes.drift.rounds + flow_cache.steps(sizes.rounds)
+    return sizes.rounds * ways + 1 + sizes.drift.rounds + flowcache.count_steps(sizes.rounds)
 
 
 def _pair_planes(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
@@ -169,11 +168,11 @@ def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
 def _before_a_filter(bench: _Bench, place: Layout, results: Results) -> None:
     """Measure popular rules in a flow cache before a filter, where possible."""
     try:
-        rates = flow_cache.measure(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
+        rates = flowcache.measure(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
     except (Missing, Refused) as error:
         results.absent["bpf_cache_vs_routing"] = str(error)
     else:
-        flow_cache.record(results, rates)
+        flowcache.record(results, rates)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,4 @@
-"""Popular rules in a flow cache before long iptables, against plain routing.
-
-In packets a second.
+"""Popular rules in a flow cache before long iptables, against plain routing, in packets a second.
 
 Three lines take turns: a kernel that routes, one with 2,000 rules the last of which permits the traffic, and the same
 with a flow cache in front. So all meet the same machine at the same time, and ratios are of one round each.
@@ -43,7 +41,10 @@ class Rates:
 
 
 def measure(place: Layout, rounds: int, seconds: int, step: Callable[[str], None]) -> Rates:
-    """Measure so many rounds, after one that warms everything up. Raises Missing, Refused, Unreachable, Drifted."""
+    """Measure so many rounds, after one that warms everything up.
+
+    Raises Missing, Refused, Unreachable, Drifted.
+    """
     wanted = policy(Listed(RULES).acl(), server_port=RIGHT)
     text = filters.text_of(Filter.IPTABLES_LEGACY, wanted)
     rates = Rates()
@@ -52,7 +53,7 @@ def measure(place: Layout, rounds: int, seconds: int, step: Callable[[str], None
         lines = {way: stack.enter_context(serve_line(place, name)) for way, name in names}
         for way in (_RULES, _CACHED):
             filters.load(lines[way], Filter.IPTABLES_LEGACY, text)
-        decided = stack.enter_context(ahead(lines[_CACHED], wanted, _CHOSEN))
+        decided = stack.enter_context(run_cache(lines[_CACHED], wanted, _CHOSEN))
         for turn in range(rounds + 1):
             for way, line in lines.items():
                 step(f"flow cache, round {turn} of {rounds}: {way}")
@@ -65,8 +66,8 @@ def measure(place: Layout, rounds: int, seconds: int, step: Callable[[str], None
     return rates
 
 
-def steps(rounds: int) -> int:
-    """How many steps `measured` tells of."""
+def count_steps(rounds: int) -> int:
+    """Return how many steps `measure` tells of."""
     return (rounds + 1) * len(Rates().by_way)
 
 
@@ -78,7 +79,7 @@ def record(results: Results, rates: Rates) -> None:
 
 
 @contextmanager
-def ahead(line: Line, wanted: Policy, chosen: Sequence[LiftedRule]) -> Iterator[Callable[[], int]]:
+def run_cache(line: Line, wanted: Policy, chosen: Sequence[LiftedRule]) -> Iterator[Callable[[], int]]:
     """Run a flow cache with rules before the middle's filter; yield its counter.
 
     Raises Refused for a rule that has no place in a cache, Missing on a machine that cannot run one.
