@@ -164,9 +164,9 @@ class _HeldBody:
         if self._bytes <= small and others <= self._limit_bytes:
             return
         if self._held[name] > OF_ONE * self._limit_bytes:
-            raise HTTPException(429, _refuse_crowd(f"requests of {name}", OF_ONE * self._limit_bytes))
+            raise HTTPException(429, _describe_crowd(f"requests of {name}", OF_ONE * self._limit_bytes))
         if self._held.total() > OF_ALL * self._limit_bytes:
-            raise HTTPException(503, _refuse_crowd("requests", OF_ALL * self._limit_bytes))
+            raise HTTPException(503, _describe_crowd("requests", OF_ALL * self._limit_bytes))
 
 
 def announced_length(scope: Scope) -> int:
@@ -200,5 +200,6 @@ def too_large(limit_bytes: int) -> str:
     return f"the body is larger than {limit_bytes} bytes, which is the limit here"
 
 
-def _refuse_crowd(whose: str, most: int) -> str:
+def _describe_crowd(whose: str, most: int) -> str:
+    """Return what is said where bodies that are under way are too large together."""
     return f"{whose} that are under way bring {most} bytes already: wait for their answers"

@@ -253,6 +253,7 @@ def _describe_maker(maker: str | None) -> str:
 
 
 def _carry_out_list(unit: Unit, caller: Principal, scope: Scope, found: KeptProposal) -> Reply:
+    """Replace a tenant's list as proposed, in the name of both persons."""
     assert scope.tenant is not None
     acl, seen = acl_from_json(orjson.loads(found.body)), found.seen
     change = unit.acls.replace(scope.tenant, acl, author=seen.author, approved=True)

@@ -125,6 +125,7 @@ def ensure_certificate(place: AuthorityDir, authority: Authority, names: Sequenc
 
 
 def _is_good(place: AuthorityDir, authority: Authority, names: Sequence[str], now: dt.datetime) -> bool:
+    """Return whether the service's certificate is for these names, and need not be renewed yet."""
     try:
         held = read_certificate(place.service_certificate)
         key = read_key(place.service_key)

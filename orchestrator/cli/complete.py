@@ -31,7 +31,7 @@ def tenants(incomplete: str) -> list[str]:
 
 
 def tenant_lists(incomplete: str) -> list[str]:
-    """Tenants, and behind TENANT@ the versions of its list."""
+    """Complete the name of a tenant, and behind TENANT@ the versions of its list."""
     tenant, at_version, _ = incomplete.partition("@")
     if not at_version:
         return tenants(incomplete)
@@ -82,7 +82,7 @@ def groups(ctx: Any, incomplete: str) -> list[str]:
 
 
 def rules(ctx: Any, incomplete: str) -> list[str]:
-    """Rules of the tenant that is named before."""
+    """Complete the id of a rule of the tenant that is named before."""
     found = _ask_about_tenant(ctx, "acl/rules", begins=incomplete)
     return _keep_beginning(incomplete, (each["id"] for each in found))
 

@@ -83,7 +83,7 @@ class Client:
             return False
 
     def read_status(self) -> Status:
-        """How the whole service is. For administrators."""
+        """Return the state of the whole service, for administrators."""
         return self._service.read_document(Status, "/v1/status")
 
     def reconnect(self, trust: ssl.SSLContext) -> None:

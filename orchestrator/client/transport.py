@@ -228,7 +228,7 @@ def _words(value: str | float | Sequence[str]) -> list[str]:
 
 
 def trust_of(authority: Path | None) -> ssl.SSLContext | None:
-    """Whom to believe: one authority's certificate (PEM), else those that the machine believes (None).
+    """Return how to check a service's certificate: by one authority (PEM), or the machine's own (None).
 
     Raises Missing for a file that cannot be read or is none.
     """

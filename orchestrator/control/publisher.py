@@ -317,6 +317,7 @@ def _small(change: Delta | None) -> Delta | None:
 
 
 def _make_answer(delta: Delta) -> Answer:
+    """Encode a delta as an answer, also as edits where these are shorter."""
     whole, edits = encode_delta(delta), Edits.of(delta)
     shorter = None if edits is None else encode_edits(edits)
     if shorter is not None and len(shorter) >= len(whole):

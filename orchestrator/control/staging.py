@@ -173,7 +173,7 @@ class Staging:
         return self._held_back(unit, domain, newest)
 
     def decide(self, unit: Unit, domain: str, newest: PolicySnapshot) -> None:
-        """Store what must be held back of a policy reached otherwise than by a change."""
+        """Store what is held back before a policy that no single change led to."""
         held_back = self._held_back(unit, domain, newest, whole=True)
         if held_back:
             unit.intersections.keep(domain, newest.generation, held_back)

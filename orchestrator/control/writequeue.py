@@ -182,6 +182,7 @@ class Debts:
 
 
 def _last_of_others(latest: Mapping[str | None, float], payer: str | None) -> float:
+    """Return when another tenant than `payer` wrote last."""
     return max((at for other, at in latest.items() if other != payer), default=-math.inf)
 
 

@@ -178,7 +178,7 @@ class Tally:
         self._excused = False
 
     def note_change(self, change: Change, at: float) -> None:
-        """The device was changed, and read back to be so."""
+        """Take note of a change of the device that was read back."""
         if not self._claimed:
             self._waiting.append((change, at))
             return
@@ -246,7 +246,7 @@ class Tally:
         self._unseen = False
 
     def _count(self, now: Reading, known: Places, at: float, slack_s: float | None) -> Rows:
-        """Add what counters grew by; which rows moved.
+        """Add what counters grew by; return the rows that moved.
 
         `slack_s`: all marks are of one poll, and ages differ by no more than that; None: they are of several.
         """

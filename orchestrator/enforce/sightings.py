@@ -64,7 +64,7 @@ class Lookout:
         self._sending: Sightings | None = None
 
     def seen(self, host: str, cookie: int, packet: Packet, size: int) -> None:
-        """A switch showed us a packet."""
+        """Take a packet that a switch has shown."""
         sighting = Sighting(host, int(self._clock() * 1e6), cookie, packet, size)
         with self._lock:
             if len(self._waiting) >= self._most_kept:

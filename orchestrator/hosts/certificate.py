@@ -142,6 +142,7 @@ class SwitchCertificate:
         self.pending.unlink(missing_ok=True)
 
     def _name_uri(self) -> str:
+        """Return the name that the switch's certificate must have."""
         return Subject(Usage.SWITCH, self.domain, self.host).uri
 
 

@@ -139,4 +139,5 @@ def _make_rules(service: str, address: str) -> Iterator[Rule]:
 
 
 def _write_machine(machine: Machine) -> dict[str, Any]:
+    """Return a machine as a JSON object."""
     return {"address": machine.address, "user": machine.user, "port": machine.port}

@@ -129,6 +129,7 @@ class Composed:
 
     @property
     def _returning(self) -> tuple[Rule, ...]:
+        """The domain's rules for return traffic in this direction."""
         return tuple(rule for rule in return_rules(self.returns) if rule.direction is self.direction)
 
     def _list_lines(self, near: Iterable[int] | None) -> Iterator[tuple[int, Rule, Mapping[str, AddressGroup]]]:

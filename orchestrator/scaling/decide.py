@@ -177,7 +177,10 @@ class Decision:
 
 
 def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, history: History, now_s: float) -> Decision:
-    """One decision. `now_s` is in seconds of the samples' clock."""
+    """Decide how many VNFs a fleet is to have, and say why.
+
+    `now_s` is in seconds of the samples' clock.
+    """
     held = storm(history, limits, now_s)
     if held is not None:
         return Decision(fleet.size, held)

@@ -145,7 +145,7 @@ class Replicator:
         return Settings.unpack(packed)
 
     def set_member(self, number: int, address: str) -> None:
-        """Where a member's messages go."""
+        """Set the address to which a member's messages go."""
         libbpf.put(self._maps["members"], number, pack_member(address))
 
     def member_address(self, number: int) -> str:

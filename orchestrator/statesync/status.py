@@ -194,7 +194,7 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As any, once there is room."""
+        """Serve a connection, and cut the oldest where too many are open."""
         with self._guard:
             if len(self._open) >= MOST_OPEN:
                 oldest = next(iter(self._open))

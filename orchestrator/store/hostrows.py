@@ -100,4 +100,5 @@ def _match_hosts(domain: str, plane: str | None) -> ColumnElement[bool]:
 
 
 def _match_former_host(domain: str, datapath: str) -> ColumnElement[bool]:
+    """Select a switch that was taken out of a domain, by its datapath id."""
     return (former_hosts.c.domain == domain) & (former_hosts.c.datapath_id == datapath)

@@ -355,7 +355,7 @@ class Transaction:
             self._domains[domain] = row
         return row
 
-    def tenant_changed(self, statement: Prepared, /, **parameters: object) -> None:
+    def change_tenant(self, statement: Prepared, /, **parameters: object) -> None:
         """Change a tenant's row by a prepared statement that returns it, and remember it."""
         for row in self.rows(statement, **parameters):
             self._tenants[row.id] = row

@@ -170,7 +170,7 @@ class _Firewalls:
         wanted = serving if fleet.wanted is None else fleet.wanted
         self._size.text = f"{words.count(serving)} of {words.count(wanted)} wanted serve"
         self._size.classes(replace=f"chip {'good' if serving == wanted else 'warn'}")
-        self._rule.text = _rule(fleet)
+        self._rule.text = _spell_limits(fleet)
         self._because.text = fleet.because
 
     def _show_spread(self, spread: SpreadSeen | None) -> None:
@@ -213,7 +213,7 @@ def _read(client: Client, domain: str) -> _Seen:
     return _Seen(tuple(client.firewalls.read_all(domain)), late, fleet, decisions, samples, spread, {})
 
 
-def _rule(fleet: Fleet) -> str:
+def _spell_limits(fleet: Fleet) -> str:
     """Say the limits of a fleet's size."""
     limits, size = fleet.settings["limits"], fleet.settings["size"]
     if size is not None:

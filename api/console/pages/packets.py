@@ -124,7 +124,7 @@ class _Packets:
         self._show_none()
 
     def _asked_filter(self) -> tuple[str | None, str | None]:
-        """The rule and the verdict that packets are wanted of; None: any."""
+        """Return the rule and the verdict that the person filters by; None: any."""
         rule = self._rule.value
         return None if rule in (None, _ANY_RULE) else rule, self._verdict.value or None
 

@@ -65,7 +65,7 @@ class TimeField:
         self.input.props(f'hint="{said}"')
 
     def _complain(self) -> None:
-        """Say why what is there is no time."""
+        """Show why the text in the field is no time."""
         try:
             self.read()
         except AclflowError as error:

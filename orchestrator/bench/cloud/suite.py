@@ -80,7 +80,7 @@ class Bench(Protocol):
         ...
 
     def serve(self) -> None:
-        """Have both sides let in what the next two send."""
+        """Have both sides let in what connections and packets are measured with."""
         ...
 
     def returning(self, setting: ReturnTraffic) -> AbstractContextManager[None]:

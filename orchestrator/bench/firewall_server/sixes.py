@@ -108,7 +108,7 @@ def _load_pairs(found: Sixes, router: Router, count: int, singles: int) -> None:
 
 
 def _singles_us(table: PairTable, new: Keys) -> list[float]:
-    """Microseconds of pairs added one after the other, which are taken away again."""
+    """Measure the microseconds of pairs that are added one by one, and remove them again."""
     taken = []
     for key in new:
         began = time.perf_counter()
@@ -119,7 +119,7 @@ def _singles_us(table: PairTable, new: Keys) -> list[float]:
 
 
 def _check(router: Router, count: int) -> None:
-    """Raises Drifted unless pairs of the set pass and others do not."""
+    """Check that pairs of the set pass and others do not. Raises Drifted."""
     passing, strange = (router.fire(packets(pairs(_ASKED, first))) for first in (count - _ASKED, count))
     if not all(passing) or any(strange):
         raise Drifted(f"of IPv6 {sum(passing)} of {_ASKED} pairs pass, and {sum(strange)} that are none")

@@ -155,6 +155,7 @@ def run_firewalls(layout: Layout, most: int) -> Iterator[Firewalls]:
 
 
 def _make_member(number: int) -> Member:
+    """Make the spreading switch's account of a firewall."""
     (left, left_mac), (right, right_mac) = _name_sides(number)
     return Member(f"f{number}", number, Side(left, left_mac), Side(right, right_mac))
 

@@ -76,7 +76,7 @@ class Inventory:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Each once."""
+        """The hosts of all pairs, each once."""
         return tuple({host.name: host for host in (*self.clients, *self.servers)}.values())
 
 

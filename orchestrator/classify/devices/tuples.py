@@ -119,7 +119,7 @@ def _coarser(masks: U64, family: Family) -> U64:
 
 
 def _space_of(space: Space, shapes: U64, shape: npt.NDArray[np.intp], key: U64) -> Space:
-    """The space of `space.listed`, where each stands under a shape and a key."""
+    """Return a tuple space that has each listed row under its shape and key."""
     found = np.concatenate([shape[:, None].astype(np.uint64), key, space.listed[:, None].astype(np.uint64)], axis=1)
     found = np.unique(found, axis=0)
     begins = np.flatnonzero(np.r_[True, (found[1:, :-1] != found[:-1, :-1]).any(axis=1)])

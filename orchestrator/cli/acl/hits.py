@@ -94,7 +94,7 @@ def hits(
                 *(one.ahead[tier] for tier in ahead),
                 one.bytes,
                 f"{one.packets_per_s:.1f}",
-                _seen(one.last_hit),
+                _spell_time(one.last_hit),
                 one.resets,
             )
             for one in counted
@@ -121,8 +121,8 @@ def show_unused(
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _seen(last_hit: dt.datetime | None) -> str:
-    """Spell a time to the second: counters are read no more often."""
+def _spell_time(last_hit: dt.datetime | None) -> str:
+    """Spell the time of a rule's last hit to the second; none: never."""
     return last_hit.isoformat(timespec="seconds") if last_hit else "never"
 
 
@@ -152,8 +152,8 @@ def _say_unused(found: Unused, days: float, shown: Shown) -> None:
         members | {"unused": found.items},
         ("rule", "watched since", "days", "last hit", "resets"),
         (
-            (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}", _seen(one.last_hit),
-             one.resets)
+            (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}",
+             _spell_time(one.last_hit), one.resets)
             for one in found.items
         ),
     )  # fmt: skip

@@ -348,7 +348,7 @@ def without_past(acl: Acl, now: dt.datetime) -> Acl:
 
 
 def say_rules(rules: Sequence[Rule], shown: Shown) -> None:
-    """A table of rules, in their order."""
+    """Print rules as a table, in their order."""
     shown.say([*map(rule_to_json, rules)], (*_COLUMNS, "more"), map(_make_row, rules))
 
 

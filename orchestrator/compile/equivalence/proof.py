@@ -146,6 +146,7 @@ class Proof:
             _prove_alone(policy, None, rows_of(0))
 
     def _find_number(self, name: str) -> int:
+        """Return the number of a tenant by its name."""
         return self.lists[name].chain.tenant if name in self.lists else self.kept[name].number
 
     def _find_chain(self, name: str) -> Chain:

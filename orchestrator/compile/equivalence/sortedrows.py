@@ -214,6 +214,7 @@ def items_by_cookie(flows: FlowTable, chain: Chain) -> Mapping[int, Items]:
 
 
 def _require(flows: FlowTable, holds: npt.NDArray[np.bool_], what: str, chain: Chain) -> None:
+    """Refuse the first row for which something does not hold. Raises NotEquivalent."""
     if not holds.all():
         raise _refuse_row(flows, int(holds.argmin()), what, chain.place)
 

@@ -124,10 +124,10 @@ class CacheRow:
 
     @classmethod
     def of(cls, match: bytes, verdict: Verdict, counts: tuple[int, ...]) -> CacheRow:
-        """The row of some bytes. Raises BadInput."""
+        """Read a row from its match bytes. Raises BadInput."""
         family = _FAMILIES.get(len(match))
         if family is None:
-            raise BadInput(f"{len(match)} octets are no row of a flow cache", place="match")
+            raise BadInput(f"{len(match)} bytes are no row of a flow cache", place="match")
         fields = _FORMS[family].unpack(match)
         upper = fields[-8:]
         if family is Family.IPV4:

@@ -130,8 +130,8 @@ def multipath(fields: HashFields, basis: int, modulo: int, register: Field) -> b
     )
 
 
-def meters_named(doing: bytes) -> list[int]:
-    """The meters by which an instruction list reports packets, or lets them through."""
+def list_meters(doing: bytes) -> list[int]:
+    """Return the numbers of the meters that an instruction list reports or limits packets by."""
     found = []
     for begun in (report(0)[:-4], limit(0)[:-4]):
         at = doing.find(begun)

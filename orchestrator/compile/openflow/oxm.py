@@ -208,7 +208,7 @@ class Term:
         return self.field.ones if self.mask is None else self.mask
 
     def pack(self) -> bytes:
-        """The TLV."""
+        """Encode the term as a TLV of OpenFlow's match."""
         size = self.field.size
         if self.mask is None:
             return self.field.header.to_bytes(4, "big") + self.value.to_bytes(size, "big")

@@ -137,4 +137,5 @@ class Sweep:
 
 
 def _tell_orphans(unit: Unit, fleet: str, names: Sequence[str]) -> None:
+    """Log an event about the cloud's VNFs that the fleet does not know."""
     unit.events.append("vnf.orphan", fleet, {"names": list(names)})

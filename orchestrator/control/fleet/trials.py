@@ -61,7 +61,7 @@ def is_outdated(sheet: TrialSheet, policy: Policy) -> bool:
 
 
 def _candidates(policy: Policy) -> Iterator[Packet]:
-    """Packets that any router forwards, of some lists' corners: first what is simple."""
+    """Yield packets at the corners of some lists that any router forwards, simple ones first."""
     few = policy.tenants[:_TENANTS]
     seen: set[Packet] = set()
     reduced = replace(policy, tenants=tuple(map(_short, few)), endpoints=())

@@ -118,7 +118,7 @@ def _text(name: str) -> bytes:
 
 
 def _runs(records: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Records in runs that fit into a message."""
+    """Yield the records in runs, each of which fits into one message."""
     run: list[bytes] = []
     size = 0
     for record in records:

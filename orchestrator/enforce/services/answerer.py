@@ -24,7 +24,7 @@ _AGAIN_S, _LOOK_S, _LONGEST, _AT_ONCE = 0.2, 0.5, 2048, 64
 
 
 def answer(question: Question, services: HostServices) -> bytes | None:
-    """Return the frame that answers a question; None where nothing is to be said."""
+    """Return the frame that answers an endpoint's question; None: it gets no answer."""
     if question.caller.family is Family.IPV4:
         return dhcp.answer(question, services) if question.destination == dhcp.SERVER_PORT else None
     if question.protocol == UDP:

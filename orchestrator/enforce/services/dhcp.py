@@ -30,7 +30,7 @@ _LEAST = 300
 
 
 def answer(question: Question, services: HostServices) -> bytes | None:
-    """Return the frame that answers; None where nothing is to be said."""
+    """Return the frame that answers a DHCP request; None: it gets no answer."""
     message = question.payload
     if len(message) < _HEAD.size + 4 or message[_HEAD.size : _HEAD.size + 4] != _COOKIE:
         return None

@@ -30,7 +30,7 @@ _OPTION = struct.Struct("!HH")
 
 
 def answer(question: Question, services: HostServices) -> bytes | None:
-    """Return the frame that answers; None where nothing is to be said."""
+    """Return the frame that answers a DHCPv6 request; None: it gets no answer."""
     if len(question.payload) < 4 or question.source >> 118 != 0xFE80 >> 6:
         return None
     kind, transaction = question.payload[0], question.payload[1:4]

@@ -83,6 +83,7 @@ def _kill_at_step(command: str, step: str) -> Fault:
 
 
 def _arm_step(stage: Stage, step: str) -> None:
+    """Have a process end itself when it comes to a step of its work."""
     stage.step_file.write_text(step)
 
 

@@ -280,7 +280,7 @@ class Acls(AclSteps):
         """Revert the list to version `base` unless it is confirmed in time; return the deadline."""
         deadline = self._tx.database_micros() + within_s * 1_000_000
         number = self._tx.tenant(tenant).number
-        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=number, by=deadline, base_version=base, lasts_s=within_s)
+        self._tx.change_tenant(_SET_CONFIRMATION, of_tenant=number, by=deadline, base_version=base, lasts_s=within_s)
         self._tx.sets_times = True
         return from_micros(deadline)
 
@@ -329,7 +329,7 @@ class Acls(AclSteps):
     def _settle_change(self, owner: Row[Any]) -> None:
         if owner.confirm_by is None:
             raise Conflict(f"no change of the list of '{owner.id}' waits to be confirmed: perhaps it went back")
-        self._tx.tenant_changed(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None, lasts_s=None)
+        self._tx.change_tenant(_SET_CONFIRMATION, of_tenant=owner.number, by=None, base_version=None, lasts_s=None)
 
     # ------------------------------------------------------------------------------------------------ steps
 

@@ -74,7 +74,7 @@ class AclSteps:
             raise ApprovalNeeded(
                 f"another person must approve changes of the list of '{owner.id}', and this one cannot be proposed"
             )
-        self._tx.tenant_changed(
+        self._tx.change_tenant(
             _SET_VERSION, of_tenant=owner.number, now=version, bytes=self._charge_storage(owner, version)
         )
         return Change(version, self._tx.bump_for_list(owner))

@@ -176,7 +176,7 @@ class FleetMembers:
         return self.member(domain, name).state
 
     def note(self, member: Member, *, progress: str | None = None, place: Place | None = None) -> None:
-        """Keep how far the cloud is with a VNF, and where it is."""
+        """Store how far the cloud has come with a VNF, and the VNF's place."""
         values: dict[str, object] = {}
         if progress is not None:
             values["progress"] = progress[:_LONGEST_WORDS]
@@ -219,6 +219,7 @@ class FleetMembers:
         self._tx.write(delete(enforcers).where(enforcers.c.domain == domain, enforcers.c.name == name))
 
     def _forget_oldest(self, domain: str) -> None:
+        """Delete the rows of VNFs that are gone, but for the newest."""
         gone = select(_C.number).where(_C.domain == domain, ~_THERE).order_by(_C.number.desc()).offset(_GONE_KEPT)
         highest = self._tx.read(gone.limit(1)).scalar_one_or_none()
         if highest is not None:

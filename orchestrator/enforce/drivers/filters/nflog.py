@@ -71,7 +71,7 @@ class PacketReports:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more."""
+        """Stop reporting packets."""
         self._stopping.set()
         if self._socket is not None:
             self._thread.join()
@@ -133,6 +133,7 @@ def _bound(group: int) -> socket.socket:
 
 
 def _configure(sock: socket.socket, group: int, wanted: bytes) -> None:
+    """Send the kernel settings of a group, and wait for its answer. Raises OSError."""
     body = _GENERIC.pack(socket.AF_UNSPEC, 0, group) + wanted
     sock.send(_HEADER.pack(_HEADER.size + len(body), _CONFIG, _REQUEST | _ACK, 0, 0) + body)
     for kind, _, answer in replies(sock.recv(_MOST_OCTETS)):

@@ -52,6 +52,7 @@ class _Found:
 
     @property
     def age(self) -> int:
+        """The generation of both IP versions' tables; -1: they differ."""
         return self.stamp.generation if self.stamp else -1
 
 

@@ -67,7 +67,7 @@ def _pack_message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> by
 
 
 def request(xid: int) -> bytes:
-    """Ask for every group."""
+    """Encode the request for the descriptions of every group."""
     return multipart_request(Multipart.GROUP_DESC, xid, struct.pack("!I4x", ALL_GROUPS))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.compile.openflow.instructions import meters_named
+from orchestrator.compile.openflow.instructions import list_meters
 from orchestrator.compile.openflow.meters import Meter, meter_in
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.drivers.openflow.messages import MULTIPART_BODY, Multipart, Type, message, multipart_request
@@ -85,7 +85,7 @@ def rows_in_force(rows: FlowTable, there: Mapping[int, Meter]) -> FlowTable:
     lost = {number for number, meter in wanted.items() if there.get(number) != meter}
     if not lost:
         return rows
-    broken = np.array([bool(lost.intersection(meters_named(each))) for each in rows.instruction_set], np.bool_)
+    broken = np.array([bool(lost.intersection(list_meters(each))) for each in rows.instruction_set], np.bool_)
     gone = broken[rows.instructions] if len(broken) else np.zeros(len(rows), np.bool_)
     for place in np.flatnonzero(rows.table == Table.METERS).tolist():
         meter = meter_in(rows.row(place).match)

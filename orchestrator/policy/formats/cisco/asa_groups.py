@@ -262,4 +262,5 @@ def _read_subnet_mask(text: str) -> int:
 
 
 def _list_pairs(sides: Sides) -> list[tuple[Family, Span]]:
+    """List the spans of addresses, each with its IP version."""
     return [(family, span) for family, spans in sides.items() for span in spans]

@@ -144,6 +144,7 @@ def write_cisco(acl: Acl) -> Exported:
 @dataclass(slots=True)
 class _Writer(ListWriter):
     def write(self) -> Exported:
+        """Write a list for each direction and IP version, with what IOS cannot express."""
         rules = tailored_rules(self.acl, LIMITS, "cisco", self.losses, self.notes)
         text: list[str] = []
         for name, direction in NAMES.items():

@@ -151,6 +151,7 @@ def _read_block(node: Node) -> Prefix:
 
 
 def _read_groups(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: str, options: Options) -> Imported:
+    """Read the list that is equal to some security groups together."""
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:

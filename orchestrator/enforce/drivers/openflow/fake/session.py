@@ -360,6 +360,7 @@ class TcpLink:
         self._thread.join()
 
     def _serve(self) -> None:
+        """Answer the controller's messages until the connection ends."""
         with contextlib.suppress(OSError):
             self._write_bytes(self._session.hello())
             while data := self._socket.recv(1 << 16):
