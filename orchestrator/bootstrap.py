@@ -1,6 +1,6 @@
-"""From settings to a running service: its store, its parts (`wiring.py`), the application, and the server.
+"""From settings to a running service: its store, parts, application, and server.
 
-Settings ──▶ Store ──▶ wiring: Control, Enforcement ... ──▶ the application ──▶ uvicorn
+Settings ──▶ Store ──▶ `wiring.py`: Control, Enforcement ... ──▶ the application ──▶ uvicorn
 """
 
 from __future__ import annotations

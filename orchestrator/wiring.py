@@ -139,7 +139,7 @@ class _Machines:
 
 
 def wire_parts(store: Store, settings: Settings, clock: Callable[[], dt.datetime]) -> Parts:
-    """Wire the parts of a service on an opened store. The lifespan of its application starts them."""
+    """Wire the parts of a service on an opened store; its application starts them."""
     core = _wire_core(store, settings)
     machines = _wire_machines(core, settings, clock, is_alone=store.is_alone)
     refusals, workbench, feed = Refusals(), Workbench(), Feed(store)

@@ -228,7 +228,9 @@ def _words(value: str | float | Sequence[str]) -> list[str]:
 
 
 def trust_of(authority: Path | None) -> ssl.SSLContext | None:
-    """Return how to check a service's certificate: by one authority (PEM), or the machine's own (None).
+    """Return how to check a service's certificate: by one authority, or the machine's own.
+
+    `authority` is a file of PEM; None: the authorities that the machine believes.
 
     Raises Missing for a file that cannot be read or is none.
     """

@@ -1,4 +1,4 @@
-"""Reports of enforcement points, and the queue of those of a domain that are not kept yet."""
+"""Reports of enforcement points, and the queue of those that are not stored yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who decides what is published: one at a time, of one domain or of all of them."""
+"""The right to decide what is published, of one domain or of all of them."""
 
 from __future__ import annotations
 

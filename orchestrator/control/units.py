@@ -1,4 +1,4 @@
-"""Units of work: reads in a snapshot of the store, and writes in a transaction that is then published."""
+"""Units of work: reads in a snapshot, and writes that are published after their commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand a domain's programs to those who watch them, and have those made that are behind.
+"""Hand a domain's programs to those who watch, and have missing ones made.
 
 a host's switch      the program for hosts, of every domain
 firewalls, edges     their tier's, where the domain has it

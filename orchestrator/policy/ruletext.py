@@ -54,7 +54,7 @@ def more_words(rule: Rule) -> list[str]:
 
 
 def ip_words(rule: Rule) -> list[str]:
-    """Return the words for what a rule asks of the IP header besides addresses and protocol."""
+    """Return the words for a rule's fields of the IP header but addresses and protocol."""
     dscp = [] if rule.dscp is None else [f"{DSCP.label} {code_points_text(rule.dscp, ', ')}"]
     return [*dscp, *(["later fragments"] if rule.fragments else [])]
 

@@ -45,7 +45,7 @@ _NAME = "aclflow-bench"
 
 
 class Opening(NamedTuple):
-    """Packets that a list lets in: of a protocol, to a port where it has ports."""
+    """Packets that a list lets in: a protocol, with a port or without."""
 
     protocol: str
     port: int | None = None

@@ -1,7 +1,8 @@
-"""Popular rules in a flow cache before long iptables, against plain routing, in packets a second.
+"""Popular rules in a flow cache before long iptables, against plain routing.
 
-Three lines take turns: a kernel that routes, one with 2,000 rules the last of which permits the traffic, and the same
-with a flow cache in front. So all meet the same machine at the same time, and ratios are of one round each.
+Figures are packets a second. Three lines take turns: a kernel that routes, one with 2,000 rules the last of which
+permits the traffic, and the same with a flow cache in front. So all meet the same machine at the same time, and ratios
+are of one round each.
 """
 
 from __future__ import annotations

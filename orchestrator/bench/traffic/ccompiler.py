@@ -9,7 +9,7 @@ from orchestrator.errors import Missing, Refused
 
 
 def compile_source(source: Path, built: Path, *options: str) -> Path:
-    """Compile a source file; return `built`, the file that was made of it. Raises Missing, Refused."""
+    """Compile a source file into `built`, and return that. Raises Missing, Refused."""
     command = ["cc", "-O2", "-Wall", "-Werror", "-o", str(built), str(source), *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Connections that talk until an edit cuts some of them, and how soon these are silent.
+"""Connections that talk until an edit cuts some, and how soon these are silent.
 
     this process: edits, and asks ──pipe──▶ the ends that opened connections, every other of which speaks
                                   ──pipe──▶ the ends that accepted them, where the others speak

@@ -112,7 +112,7 @@ class RowMonitor:
             raise Missing(f"the program '{command[0]}' cannot be run: {error.strerror}") from None
 
     def _run(self) -> None:
-        """Tell of each change of the switch's rows, and start the monitor again where it ends."""
+        """Tell of each change of the switch's rows; start the monitor again where it ends."""
         while not self._stopping.is_set():
             process = self._process
             if process is None or process.stdout is None:
