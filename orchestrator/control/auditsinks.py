@@ -26,7 +26,7 @@ from orchestrator.wire.codec import encode
 LOCAL_LOG = Path("/dev/log")
 """Where a machine's syslog or journal listens."""
 NOWHERE = "none"
-"""What `audit_syslog` says where no sink is wanted."""
+"""The value of `audit_syslog` that asks for no sink."""
 _LOG_AUDIT_NOTICE = 13 * 8 + 5
 _TIMEOUT_S = 5.0
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.control.packets import log
-from orchestrator.control.packets.log import _NO_NAMES
+from orchestrator.control.packets.log import NO_NAMES
 from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId, Tenant, TenantId
 
 
@@ -20,7 +20,7 @@ def tenant(number: int, *rules: str) -> Tenant:
 
 
 def test_only_lists_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, looked = log._name_rules, list[str]()
+    plain, looked = log.name_rules, list[str]()
 
     def counted(rules: Iterable[Rule], *rest: object) -> object:
         looked.extend(str(each.id) for each in rules)
@@ -36,11 +36,11 @@ def test_only_lists_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch)
         Policy((*tenants[:3], tenant(70, "a"), *tenants[3:]), spoken[1:], numbers),
         Policy((replace(tenants[0], acl=Acl()), *tenants[1:])),
     ]
-    known = _NO_NAMES.after(policies[0])
-    monkeypatch.setattr(log, "_name_rules", counted)
+    known = NO_NAMES.after(policies[0])
+    monkeypatch.setattr(log, "name_rules", counted)
     for policy, read in zip(policies[1:], (["c"], ["a", "b"], ["a", "b", "a"], []), strict=True):
         looked.clear()
         known = known.after(policy)
         assert sorted(each for each in looked if each in ("a", "b", "c")) == sorted(read)
-        assert known.by_cookie == _NO_NAMES.after(policy).by_cookie
-        assert known.of_tenant == _NO_NAMES.after(policy).of_tenant
+        assert known.by_cookie == NO_NAMES.after(policy).by_cookie
+        assert known.of_tenant == NO_NAMES.after(policy).of_tenant

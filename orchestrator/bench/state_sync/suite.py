@@ -131,7 +131,7 @@ _LOST_AS, _LOSSES_AS = 3, 8
 _EACH_S = {False: 0.8, True: 0.8}
 """How long a measurement takes, by whether the run is quick."""
 _ROWS = (Downloads, Spent, failover.Seen, failover.Scaling, losses.Loss, Cut)
-"""What a journal keeps of a measurement."""
+"""The records whose fields a journal keeps."""
 _OURS = "ours"
 _BESIDE: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
     {

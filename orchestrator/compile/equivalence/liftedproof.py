@@ -308,7 +308,7 @@ ON_HOSTS = Ahead(_read, _does)
 
 _WAN = output(SYMBOL_BASE)
 _TO_WAN, _PASSED_ON = apply_actions(_WAN), goto(EdgeTable.EXCEPTIONS)
-"""What a row does whose line permits, and what one does whose line denies."""
+"""The instructions of a row whose line permits, and of one whose line denies."""
 
 
 def _decide_at_edge(line: Line, _: Direction) -> bytes:

@@ -55,7 +55,7 @@ class PacketDesk:
         self._store = store
         self._sinks = tuple(sinks)
         self._lock = threading.Lock()
-        self._names: dict[str, _Names] = {}
+        self._names: dict[str, LoggedRules] = {}
 
     def take(self, domain: str, enforcer: int, report: Sightings) -> int:
         """Store packets once and pass them on; return the number of records.
@@ -78,43 +78,44 @@ class PacketDesk:
     def _names_of(self, snapshot: PolicySnapshot, domain: str) -> Mapping[int, _Spoken]:
         """The rules of a policy that log, by cookie."""
         with self._lock:
-            known = self._names.get(domain, _NO_NAMES)
+            known = self._names.get(domain, NO_NAMES)
             if known.policy is not snapshot.policy:
                 known = self._names[domain] = known.after(snapshot.policy)
             return known.by_cookie
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class LoggedRules:
     """The rules of a policy that log, by cookie and by tenant."""
 
     policy: Policy
     by_cookie: Mapping[int, _Spoken]
     of_tenant: Mapping[str, Mapping[int, _Spoken]]
 
-    def after(self, policy: Policy) -> _Names:
+    def after(self, policy: Policy) -> LoggedRules:
         """Return the names of another policy; only lists of tenants that changed are read."""
         gone, come = find_replaced(self.policy.tenants, policy.tenants)
         by_cookie, of_tenant = dict(self.by_cookie), dict(self.of_tenant)
         outdated = [of_tenant.pop(tenant.id, {}) for tenant in gone]
-        outdated.append(dict(_name_rules(self.policy.operator, self.policy.operator_numbers, Kind.OPERATOR_RULE, None)))
+        outdated.append(dict(name_rules(self.policy.operator, self.policy.operator_numbers, Kind.OPERATOR_RULE, None)))
         for cookie in (cookie for names in outdated for cookie in names):
             del by_cookie[cookie]
-        by_cookie |= _name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None)
+        by_cookie |= name_rules(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None)
         for tenant in come:
-            names = dict(_name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
+            names = dict(name_rules(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
             by_cookie |= names
             if names:
                 of_tenant[tenant.id] = names
-        return _Names(policy, by_cookie, of_tenant)
+        return LoggedRules(policy, by_cookie, of_tenant)
 
 
-_NO_NAMES = _Names(Policy(), {}, {})
+NO_NAMES = LoggedRules(Policy(), {}, {})
 
 
-def _name_rules(
+def name_rules(
     rules: Iterable[Rule], numbers: Mapping[str, int], kind: Kind, tenant: str | None
 ) -> Iterable[tuple[int, _Spoken]]:
+    """Yield the rules that log, each with its cookie."""
     for rule in rules:
         if rule.log:
             direction = None if tenant is None else rule.direction

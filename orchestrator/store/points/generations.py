@@ -25,7 +25,7 @@ RESTORE_IT = (
     "if its database was put back to an earlier state by other means than `aclflow db restore`, stop the service, "
     "back the database up as it is, and restore that (aclflow db backup, aclflow db restore --yes)"
 )
-"""What to do about a host that holds what was never published."""
+"""The advice where a host holds what was never published."""
 
 
 def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
