@@ -51,7 +51,7 @@ from api.schemas.packetlog import SightingsBody
 from orchestrator.errors import TooLarge
 
 _HOT = (rules.router, enforcers.reports)
-"""What every changed rule asks: a request is compared with these first, one after the other. Their routes stand for
+"""The routes of every changed rule: a request is compared with these first, one after the other. Their routes stand for
 themselves; those of a router that was included are looked through twice."""
 
 _ROUTERS = (
@@ -93,7 +93,7 @@ RAW_BODIES = (
     AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody, SightingsBody,
     TestBody, NewDraft,
 )  # fmt: skip
-"""What is read as it comes, after the caller is known and off the event loop; so FastAPI does not see the models."""
+"""The models of bodies that are read after the caller is known, off the event loop: FastAPI does not see them."""
 
 
 class Application(FastAPI):

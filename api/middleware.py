@@ -71,7 +71,7 @@ class Observe:
                 await self._app(scope, receive, noting)
         finally:
             answered = _Answered(status, time.perf_counter() - started, clock.seconds if is_write else {})
-            # What was sent leaves when the loop comes round: telling of it must not hold it up.
+            # The answer leaves when the loop comes round: telling of it must not hold it up.
             asyncio.get_running_loop().call_soon(self._tell, scope, answered)
 
     def _tell(self, scope: Scope, answered: _Answered) -> None:
@@ -130,8 +130,8 @@ class Refused:
 
 
 OPEN_PATHS = _QUIET | {"/v1/openapi.json", "/v1/authority", "/v1/enrol", "/v1/enrol/switch"}
-"""What anybody may ask. A balancer probes the service from the address that strangers come from, too; enrolments that
-fail have a limit of their own."""
+"""The paths that anybody may ask. A balancer probes the service from the address that strangers come from, too;
+enrolments that fail have a limit of their own."""
 _CLOSE = {"Connection": "close"}
 _TOKEN = AUTH_HEADER.lower().encode()
 

@@ -39,7 +39,7 @@ LONGEST_REST_S = 10.0
 PROGRAM_BYTES_A_SECOND = 128 << 20
 """How fast a program is sent whole: what it takes of the processor."""
 TURN_S = 0.05
-"""What a turn of writers and a commit take: for a new epoch, and for impostors."""
+"""The time of a turn of writers and a commit: for a new epoch, and for impostors."""
 BODY_BYTES_A_SECOND = 16 << 20
 """How fast a body is read, as far as it is refused for what it says."""
 MOST_ACCOUNTS = 10_000

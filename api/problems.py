@@ -70,7 +70,7 @@ _OF_FRAMEWORK: Mapping[int, tuple[type[AclflowError], str]] = MappingProxyType(
         503: (errors.Busy, ""),
     }
 )
-"""What the framework itself answers, and what is said then if not its own words."""
+"""The framework's own answers, and the words for them where its own are not shown."""
 _LIST_OF = re.compile(r"tenants\[([^\]]+)\]")
 """The place of an error that is about the list of a tenant."""
 _HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = MappingProxyType(

@@ -37,7 +37,7 @@ from orchestrator.wire.costs import WrittenList
 Work = Callable[[Unit], Reply]
 Refused = Literal["rejected", "withdrawn"]
 PROPOSED: dict[int | str, dict[str, Any]] = {202: {"model": WrittenList}}
-"""What OpenAPI is told about an answer that holds a proposal."""
+"""The description of an answer with a proposal, for OpenAPI."""
 _NOTHING_ASKED = Writing(cost=False, comment="", despite=False, confirm_s=None)
 
 

@@ -45,7 +45,7 @@ from orchestrator.store.backups.backup import (
 from orchestrator.store.backups.restore import Restored, restore
 
 _ABOUT = b"aclflow backup\n"
-"""What stands before a digest that is signed: the key signs other things as well."""
+"""The text before a digest that is signed: the key signs other things as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class OwnTls:
         self._given = settings.tls_certificate is not None
         certificate, key = self._find_files(settings)
         self.context = service_context(certificate, key, self._place.read_believed())
-        """What connections are made with: a later certificate is put into it."""
+        """The settings of TLS that connections are made with: a later certificate is put into it."""
 
     def look(self) -> bool:
         """Renew the certificate if it is time; return whether.

@@ -128,7 +128,7 @@ class Draft:
     edits: tuple[Edit, ...] = ()
     states: tuple[Acl, ...] = field(default=(), repr=False)
     comment: str = ""
-    """What its author says about it so far."""
+    """The author's comment so far."""
 
     @property
     def acl(self) -> Acl:

@@ -44,10 +44,10 @@ PAGES_POLICY = (
 """Pages are drawn by a library that writes its scripts into them; nothing comes from elsewhere all the same."""
 
 _OPEN, _OPEN_FOLDER = frozenset({"/login", "/session", "/session/end", "/favicon.ico"}), "/console-static/"
-"""What a browser gets without a session; none of it makes a page."""
+"""The paths that a browser gets without a session; none of them makes a page."""
 _MOST_ADDRESSES = 10_000
 _UNANSWERED = "No response returned."
-"""What Starlette raises where a handler ended without an answer, as it does for a client that has left."""
+"""The error of Starlette where a handler ended without an answer, as for a client that has left."""
 _TLS_ONLY = "max-age=31536000"
 _ALWAYS = {
     "X-Frame-Options": "DENY",

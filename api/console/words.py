@@ -10,7 +10,7 @@ _STEPS = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _TENANT = re.compile(r"'[^']*'(?!\w)|\b([Tt])enant")
 """A name in quotes, or the word; what a name is called stays."""
 DESPITE = "Commit it although it breaks what is expected"
-"""What an owner ticks in a review; the parameter `despite_expectations` of the service."""
+"""The box that an owner ticks in a review; the parameter `despite_expectations` of the service."""
 _DESPITE = "write it with `despite_expectations`"
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 

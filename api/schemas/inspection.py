@@ -26,7 +26,7 @@ CodePoint = Annotated[int, Field(ge=0, le=HIGHEST_CODE_POINT)]
 KindWord = FindingKind | Literal["expiring"]
 SeverityCounts = dict[SeverityWord, int]
 PartWord = Literal["difference", "findings", "cost", "firewall"]
-"""What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
+"""The parts of a report on a list; `firewall` is its cost with that of a firewall VNF, which takes longest."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 

@@ -19,7 +19,7 @@ _COORDINATES = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 _LONG = re.compile(r"(\.\d\d)\d+")
 _LEAF = re.compile(r"<(g|defs|clipPath)\b[^>]*>(?:(?!<\1\b).)*?</\1>", re.DOTALL)
 _METADATA = ("Creator", "Date", "Format", "Type")
-"""What matplotlib would write about itself."""
+"""The metadata that matplotlib would write about itself."""
 _MOST_MARKED = 40
 """Points of a plot have a marker each up to this number."""
 _MOST_POINTS = 160

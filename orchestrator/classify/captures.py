@@ -34,7 +34,7 @@ class Mark:
     frames: int
     """So many are before it."""
     walk: bytes
-    """What the reader has learned until then, pickled; empty at the beginning."""
+    """The reader's state until then, pickled; empty at the beginning."""
 
 
 BEGINNING = Mark(0, 0, b"")

@@ -54,7 +54,7 @@ class FlowRecords:
     """The records of a piece of a file."""
 
     packets: Packets
-    """What each says of its packets; see `unread` of PACKET."""
+    """The account that each gives of its packets; see `unread` of PACKET."""
     count: I64
     byte_counts: I64
     times: I64

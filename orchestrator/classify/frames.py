@@ -37,9 +37,9 @@ class Link(enum.IntEnum):
     NULL = 0
     ETHERNET = 1
     RAW_12 = 12
-    """What BSDs write for RAW."""
+    """The number that BSDs write for RAW."""
     RAW_14 = 14
-    """What OpenBSD writes for RAW."""
+    """The number that OpenBSD writes for RAW."""
     RAW = 101
     LOOP = 108
     LINUX_SLL = 113
@@ -100,7 +100,7 @@ def read_frame(data: bytes, wire: int, link: int) -> Packet | Unread:
 _IPV4, _IPV6 = 0x0800, 0x86DD
 _TAGS = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
 _FAMILIES = {2: _IPV4, 10: _IPV6, 24: _IPV6, 28: _IPV6, 30: _IPV6}
-"""What systems call the IP versions in front of a packet of their loopback."""
+"""The IP versions by systems' numbers for them, in front of a packet of the loopback."""
 
 _HOP_BY_HOP, _ROUTING, _AUTHENTICATION, _OPTIONS = 0, 43, 51, 60
 _EXTENSIONS = frozenset({_HOP_BY_HOP, _ROUTING, _AUTHENTICATION, _OPTIONS})

@@ -51,9 +51,9 @@ class Verdicts:
     """The fate of packets. Numbers are those of `Deciding.deciders`."""
 
     decider: I32
-    """Whose word was the last for each packet; NOBODY where nobody was asked."""
+    """The decider that had the last word for each packet; NOBODY where nobody was asked."""
     let_out: I32
-    """Who let it leave before the ingress list was asked; NOBODY where there was no such."""
+    """The decider that let it leave before the ingress list was asked; NOBODY where there was none."""
 
 
 class Deciding:

@@ -47,7 +47,7 @@ class Searching(Protocol):
 
 
 MakeSearch = Callable[[Family, Sequence[Box]], Searching]
-"""What makes rows ready to be asked."""
+"""Makes rows ready to be asked."""
 
 
 class Placed(NamedTuple):

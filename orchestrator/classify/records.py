@@ -66,7 +66,7 @@ _Run = tuple[npt.NDArray[np.int64], _Words, _Words, _Words, npt.NDArray[np.int64
 
 
 Piece = Frames | FlowRecords
-"""What a piece of a capture holds."""
+"""The content of a piece of a capture."""
 
 
 class Found:

@@ -48,7 +48,7 @@ _SOURCE_PORT, _DESTINATION_PORT, _PROTOCOL = 48, 32, 24
 """Where these stand in the last word of a key."""
 
 _NOTHING, _NO_PORT = (((0, 0), (0, 0)),), ((0, 0),)
-"""What is not looked at: one mask of no bits, with its value."""
+"""The field that is not looked at: one mask of no bits, with its value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

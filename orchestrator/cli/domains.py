@@ -30,7 +30,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 _ENDPOINT_COLUMNS = ("endpoint", "tenant", "port", "mac", "prefixes")
 
 _SETTINGS = {"ack": ReturnTraffic.ESTABLISHED} | {setting.value: setting for setting in ReturnTraffic}
-"""What may be said of how replies come back in; `established` is the service's own word for `ack`."""
+"""The choices for how replies come back in; `established` is the service's own word for `ack`."""
 
 
 def _read_setting(word: str) -> ReturnTraffic:

@@ -35,7 +35,7 @@ _AUTO, _ALARMS = "auto", "alarms"
 _LOOK_S = 0.5
 _AT_THE_CLOUD = ("requested", "building", "leaving", "failed")
 _WAITED_FOR = {"requested": "order_s", "building": "build_s"}
-"""What takes minutes in some clouds, and how long it is waited for."""
+"""The states that last minutes in some clouds, and the settings with how long they may."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _OPTIONS = {
     "permitted_gbps": "permitted", "attack_gbps": "attack", "wan_gbps": "wan",
     "memory_gb": "memory", "octets_a_pair": "octets", "hop_ms": "hop",
 }  # fmt: skip
-"""What the command calls values that the planner calls otherwise."""
+"""The command's words for values that the planner calls otherwise."""
 
 
 @contextmanager

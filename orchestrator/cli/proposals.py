@@ -23,7 +23,7 @@ from orchestrator.wire.common import Approvals, Proposal
 _DOMAIN = "domain/"
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 _FATES = {"permit": "permits", "deny": "denies", "stateless": "decides alone", "tracked": "decides by connections"}
-"""What a change does with packets of its own."""
+"""The effect of a change on packets, in words."""
 _MOST_SHOWN = 40
 _SHORT = 8
 """Digits of a proposal's id that a table shows; so many that tell it from the others are enough."""

@@ -22,7 +22,7 @@ from orchestrator.cli.tree import TREE
 from orchestrator.errors import AclflowError
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-"""What writing ends with where the file is to blame, not who writes."""
+"""The errors of writing where the file is to blame."""
 
 
 def stand_in() -> None:

@@ -27,7 +27,7 @@ class BearerRole(Enum):
 
 
 _OPTIONS = frozenset({"tenant", "description", "expires", "person"})
-"""What the service calls as the options are called."""
+"""The service's fields whose names are also those of options."""
 OfBearer = Annotated[
     str | None, typer.Option("--tenant", "-t", help="Of members and readers.", autocompletion=complete.tenants)
 ]

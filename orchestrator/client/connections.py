@@ -146,13 +146,13 @@ class Answering:
 
 
 BROKEN = (OSError, HTTPException)
-"""What is raised where nobody answers, or not in HTTP, or not to the end."""
+"""The errors where nobody answers, or not in HTTP, or not to the end."""
 
 _MOST_IDLE = 16
 _SAYS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
-"""What has a body, if an empty one."""
+"""The methods that have a body, if an empty one."""
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""What would end a line of a request's head, or stands in none."""
+"""Characters that would end a line of a request's head, or stand in none."""
 
 
 @dataclass(frozen=True, slots=True)

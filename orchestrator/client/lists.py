@@ -13,7 +13,7 @@ from orchestrator.wire.costs import Cost
 from orchestrator.wire.lists import Waiver
 
 Part = Literal["difference", "findings", "cost", "firewall"]
-"""What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
+"""The parts of a report on a list; `firewall` is its cost with that of a firewall VNF, which takes longest."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 

@@ -39,7 +39,7 @@ _BY_STATUS: Mapping[int, type[AclflowError]] = MappingProxyType(
         503: errors.Busy,
     }
 )
-"""What an answer means that is no problem of ours: somebody else, such as a proxy, gave it."""
+"""The meaning of answers that are no problem document of ours: somebody else, such as a proxy, gave them."""
 
 
 def problem_type(error: type[AclflowError]) -> str:

@@ -62,9 +62,9 @@ class Kind(enum.IntEnum):
     LINE = 9
     """A line of the edge; the number of its firewall server."""
     NOBODY = 10
-    """What the edge drops because no line knows its destination; number 0."""
+    """Packets that the edge drops because no line knows their destination; number 0."""
     SPOOFED = 11
-    """What the edge drops because it comes from outside with a tenant's address; number 0."""
+    """Packets that the edge drops because they come from outside with a tenant's address; number 0."""
     GROUP = 12
     """A group of buckets; its number."""
     BUCKET = 13

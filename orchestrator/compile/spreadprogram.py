@@ -53,7 +53,7 @@ class MemberState(enum.Enum):
     SERVING = "serving"
     """It owns buckets."""
     DRAINING = "draining"
-    """It owns none any more. What comes out of it still goes on, and a stateful one keeps the connections it has."""
+    """It owns none any more. Its packets still go on, and a stateful one keeps the connections it has."""
 
 
 @dataclass(frozen=True, slots=True)

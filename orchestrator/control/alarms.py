@@ -12,7 +12,7 @@ from orchestrator.store.unit import Unit
 from orchestrator.wire.points import Impostor
 
 _AGAIN = dt.timedelta(minutes=10)
-"""What goes on at a host is an event again after this time."""
+"""Impostors that go on at a host are an event again after this time."""
 _MOST = 100
 """So many hosts of a domain are events of one kind in that time: more would push out what else happened there."""
 

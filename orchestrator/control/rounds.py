@@ -19,7 +19,7 @@ LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
 """Intervals may change at any time, so they are looked at at least so often; and never more often than that."""
 
 Left = Callable[[Unit], Iterable[tuple[str, float]]]
-"""Who has rounds, and the seconds that are left of their intervals."""
+"""The keys that have rounds, and the seconds that are left of their intervals."""
 
 
 def left_s(interval_s: float, since: dt.datetime, now: dt.datetime) -> float:

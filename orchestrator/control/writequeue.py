@@ -142,7 +142,7 @@ class Debts:
         self._latest_short: dict[str | None, float] = {}
         """The same of those whose turns were short."""
         self._spacing = _Debt(0, -math.inf)
-        """What is to be made up for before anybody's long turn."""
+        """The time that is to be made up for before anybody's long turn."""
 
     def wait_s(self, payer: str | None, *, is_large: bool = False) -> float:
         """Return how many seconds a tenant has to wait now; 0 when it may go."""

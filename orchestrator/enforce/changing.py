@@ -51,7 +51,7 @@ class Changed:
     """The rows that it holds there."""
     stamp: Stamp | None
     last: Hits | None = None
-    """What the removed rows had counted, read right before; None: not known."""
+    """The counts of the removed rows, read right before; None: not known."""
 
 
 Changing = Generator[Waiting, None, Changed]

@@ -43,7 +43,7 @@ class Observed:
 
 
 UNKNOWN_IDLE_S = (1 << 32) - 1
-"""What a device that does not say when it last saw a packet is taken to say."""
+"""The value taken where a device does not say when it last saw a packet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Membership:
     instance: str | None = None
     """The id of this machine in its cloud, for a group's token."""
     authority: Path | None = None
-    """Whose certificate (PEM) the service's must be signed by; None: one that the machine believes."""
+    """The authority's certificate (PEM) that must have signed the service's; None: one that the machine believes."""
     patience: Patience = field(default_factory=Patience)
     certificate_look_s: float = 60.0
     """How often we look whether our certificate is due, and ask which authorities the service believes."""

@@ -47,7 +47,7 @@ ENROL_AGAIN = (
     "it was revoked, or this machine was away until it had ended: remove credentials.json from its state directory, "
     "give it a new enrolment token (`aclflow domain invite`) and start it again"
 )
-"""What to do about a token that the service does not take."""
+"""The advice about a token that the service does not take."""
 LAID_DOWN_AFTER_S = 120.0
 """How long after a renewal the old certificate goes: no stream is held for longer than 60 s."""
 

@@ -142,7 +142,7 @@ class Loop:
         """A connection is gone. Nothing happens if it was replaced already."""
         with self._changed:
             if self._standing.device is device:
-                # Who stands by says nothing: the device may well be connected to the one that leads.
+                # A controller that stands by says nothing: the device may well be connected to the one that leads.
                 led = self._standing.role is Role.MASTER
                 self._forget(None, role=Role.UNCLAIMED, absent_at=self._clock() if led else NEVER)
 
@@ -352,7 +352,7 @@ class Loop:
         """Record a failure; try again later, or at once for a newer goal."""
         with self._changed:
             failures = standing.failures + 1 if self._standing.goal is standing.goal else 0
-            # What is drifted once may be repaired at once; a device that drifts again and again may not be ours alone.
+            # A first drift may be repaired at once; a device that drifts again and again may not be ours alone.
             at_once = failures == 0 or (failures == 1 and isinstance(error, Drifted))
             retry_at = 0.0 if at_once else self._clock() + self._timing.delay_s(failures)
             current = self._settle(standing, held=None, failures=failures, retry_at=retry_at, **changes)

@@ -146,7 +146,7 @@ class Standing:
     role: Role = Role.UNCLAIMED
     goal: Goal | None = None
     held: Program | None = None
-    """What the device was read back to hold; None: not known."""
+    """The program that the device was read back to hold; None: not known."""
     observe_at: float = 0.0
     count_at: float = 0.0
     retry_at: float = 0.0

@@ -56,7 +56,7 @@ class Credentials:
     token: str
     epoch: int
     name: str = ""
-    """What the service calls us; empty where that is what we called ourselves."""
+    """The service's name for us; empty where it is our own."""
     pinned: bool = False
     """Whether the service must show a certificate of the authority that we enrolled with, and of no other."""
 

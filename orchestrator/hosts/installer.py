@@ -48,7 +48,7 @@ _ADVICE: Mapping[str, str] = {
     "module interpreter": "the machine has no Python: apt-get install python3 there",
     "No space left on device": "the machine's disk is full: make room, and ask again",
 }
-"""What to do, by what was said; of several signs the first holds."""
+"""The advice by words in a program's output; of several signs the first holds."""
 
 
 def advice(said: str, *, user: str, key: str) -> str:
@@ -121,7 +121,7 @@ class AnsibleInstaller:
     program: str
     key: Path | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """What every machine is told besides: where the wheel is, the service's address ..."""
+    """Variables for every machine: where the wheel is, the service's address ..."""
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
         self._run_playbook(asked, {**secrets, "aclflow_release": False}, tell)

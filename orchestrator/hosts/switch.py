@@ -34,7 +34,7 @@ ROUTED_PORT = "up0"
 
 _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
-"""What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
+"""A name that neither `ovs-vsctl` nor Ansible takes for anything else."""
 _TRACKED: Mapping[Table, tuple[str, ...]] = MappingProxyType(
     {
         Table.SOURCES: ("nw_src", "ipv6_src"),

@@ -26,7 +26,7 @@ FILTERS = ("nftables", "iptables", "queue")
 """The kinds of enforcement points that are firewalls: each is named by what it filters with."""
 
 SPREADING_SWITCH = "spread"
-"""What a domain's spreading switch is called by its controller, and in its certificate where that speaks TLS."""
+"""The name of a domain's spreading switch at its controller, and in its certificate where that speaks TLS."""
 
 SWITCH = "switch"
 """The kind that a switch's one-time token is for. A switch is no enforcement point: its controller is."""

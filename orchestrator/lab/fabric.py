@@ -30,7 +30,7 @@ from orchestrator.lab.spec import ROUTER, ROUTER_MAC, ROUTER_PORT, PopSpec
 from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
 
 HOST_LEG = "fabric"
-"""What a host's interface towards the router is called inside the host."""
+"""The name of a host's interface towards the router, inside the host."""
 ROUTER_AS = 65009
 _HOST_AS = 65100
 _EDGE_LEG = "edge"

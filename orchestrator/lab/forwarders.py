@@ -30,7 +30,7 @@ _ROUTING = {
 }  # fmt: skip
 _BURST_OCTETS = 32_000
 _QUEUE_S = 0.1
-"""What waits for its turn: on a machine whose processors are shared packets come in bursts."""
+"""The time that packets may wait for their turn: on shared processors packets come in bursts."""
 
 
 @dataclass(frozen=True, slots=True)

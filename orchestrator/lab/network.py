@@ -31,7 +31,7 @@ from orchestrator.lab.spec import ROUTER, ClientSpec, EndpointSpec, PopSpec
 from orchestrator.policy.addresses import Family, format_address, format_mac
 
 INTERFACE = "eth0"
-"""What its interface is called inside a node's namespace."""
+"""The name of a node's interface inside its namespace."""
 
 _MANAGEMENT = "mgmt"
 """The management link's end inside the switches' namespace."""

@@ -37,7 +37,7 @@ class Allocator(enum.Enum):
     """
 
     JEMALLOC = "libjemalloc.so.2"
-    """What Open vSwitch's own documentation advises. Where it is not installed the C library's is used."""
+    """Open vSwitch's own documentation advises it. Where it is not installed the C library's is used."""
     LIBC = ""
 
     def used_by(self, process: int) -> bool:

@@ -17,14 +17,14 @@ from orchestrator.lab.sidebridge import SideBridge
 
 POP_SWITCH = SideBridge("pop", "0000ac1f00000400", 6655, {"pop-out": "out-pop", "pop-wan": "wan-pop"})
 EDGE_NAME = "edge1"
-"""What the edge switch is called at the service."""
+"""The edge switch's name at the service."""
 OUTSIDE_PORT, UPLINK_PORT = POP_SWITCH.joints
 FROM_CLIENTS = POP_SWITCH.joints[OUTSIDE_PORT]
 """The edge bridge's port that leads to it."""
 
 REHOME_BRIDGE = "rehome"
 REHOME_INTERFACE = "rehome"
-"""What a server's interface on that segment is called inside it."""
+"""The name of a server's interface on that segment, inside the server."""
 
 
 def rehome_addresses(number: int) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -54,7 +54,7 @@ COUNT_EVERY_S = 1.0
 COUNTING = ("--count-every", str(COUNT_EVERY_S))
 """How often the PoP's edge and its servers are asked what they have counted."""
 POP = "pop"
-"""What the lab's point of presence is called at the service."""
+"""The name of the lab's point of presence at the service."""
 
 COMMAND = (sys.executable, "-m", "orchestrator.cli")
 """How this program calls itself."""

@@ -102,7 +102,7 @@ class EndpointSpec:
 
 
 LEFT, RIGHT = "left", "right"
-"""What a firewall's interfaces are called inside it: towards clients, towards tenants."""
+"""The names of a firewall's interfaces inside it: towards clients, towards tenants."""
 
 
 @dataclass(frozen=True, slots=True)

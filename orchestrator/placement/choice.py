@@ -26,7 +26,7 @@ MOST_LIFTED = 256
 LEAST_INTERVAL_S = 1.5 * READ_EVERY_S
 """In a shorter one there may be no report of counts at all, however busy the rules are: none would stay up."""
 LEAST_SAVED_US_PER_S = 100.0
-"""What is not worth a ten-thousandth of a core is not worth a lift."""
+"""A rule that does not save a ten-thousandth of a core is not worth a lift."""
 _SHORTLIST = 4
 """Of each place in the budget, so many rules are looked at in detail."""
 
@@ -135,7 +135,7 @@ class Choice:
 
 
 Prospects = Callable[[LiftedRule], Prospect | str]
-"""What lifting a rule would do; or why it cannot be lifted."""
+"""Returns the effect of lifting a rule, or why it cannot be lifted."""
 
 
 def choose(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> Choice:

@@ -66,7 +66,7 @@ class Stays:
 
 
 Cost = Callable[[Box], int]
-"""What an entry costs where it is to stand: a switch needs several flow entries for some boxes."""
+"""Returns the cost of an entry where it is to stand: a switch needs several flow entries for some boxes."""
 
 
 def _cost_one(_: Box) -> int:

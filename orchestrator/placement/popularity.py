@@ -27,7 +27,7 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.model import RuleId
 
 PRINTED_NO_RULE = RuleId("0")
-"""What the printed algorithm upgrades when no rule qualifies."""
+"""The rule that the printed algorithm upgrades when no rule qualifies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,10 @@ _ENDS: dict[str | None, str] = {None: "the default", DEFAULT_ID: "the default", 
 """Longer lists are cut in texts for people, with the number of what is left out."""
 
 _MORE = tuple(field for field in CARRIED if not field.is_spans)
-"""What a packet is told by besides its protocol, addresses and ports."""
+"""The fields that describe a packet besides its protocol, addresses and ports."""
 
 _IN_WORDS = tuple(field for field in DOCUMENT_ORDER if field not in (SOURCE, DESTINATION, PROTOCOL, FRAGMENTS))
-"""What a box is told by besides its protocols, addresses and fragments."""
+"""The fields that describe a box besides its protocols, addresses and fragments."""
 
 _FRAGMENTS = {WHOLE: "first", LATER: "later", WHOLE | LATER: "any"}
 

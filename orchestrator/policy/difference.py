@@ -51,7 +51,7 @@ _BEFORE, _AFTER = 1, 2
 
 
 Fate = Literal["permit", "deny", "stateless", "tracked"]
-"""What becomes of packets; the last two with the same action, decided by their connections before or after alone."""
+"""The fates of packets; the last two with the same action, decided by their connections before or after alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,11 +87,11 @@ class MatchField:
     bits: Mapping[Family, int]
     """The width in each IP version."""
     every: object
-    """What a rule that does not look at the field has in its attribute."""
+    """The attribute's value in a rule that does not look at the field."""
     carriers: Mapping[Family, frozenset[int]] | None = None
     """The upper-layer protocols whose header has the field; None: the IP header has it."""
     only: str = ""
-    """What is said where a rule asks for it without naming one of the carriers."""
+    """The error where a rule asks for it without naming one of the carriers."""
     needs: MatchField | None = None
     """The field without which this one means nothing."""
     slot: int | None = None

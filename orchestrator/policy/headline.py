@@ -57,7 +57,7 @@ _MARKS = {
     "stateless": "decides packets without a look at their connections, whose answers need rules of their own",
     "tracked": "decides packets by their connections, as it did not before",
 }
-"""What is said of packets with the same action that stateless rules decide after a change, and before it."""
+"""The words for packets with the same action that stateless rules decide after a change, and before it."""
 
 
 def headline(

@@ -22,7 +22,7 @@ from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraf
 from orchestrator.policy.oracle import ask
 
 K = TypeVar("K")
-"""What names a version: a number in the store, a file's name on the command line."""
+"""The name of a version: a number in the store, a file's name on the command line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Narrowings:
 
     def __init__(self) -> None:
         self._known: dict[TenantId, tuple[Tenant, tuple[Rule, ...], int, Tenant]] = {}
-        """What was narrowed, by which rules, their highest number, and the result."""
+        """The tenants narrowed, by which rules, their highest number, and the result."""
         self._connections: dict[TenantId, tuple[Tenant, bool, Tenant]] = {}
 
     def after(self, tenants: Iterable[Tenant], held_back: Withheld, highest_number: int) -> tuple[Tenant, ...]:

@@ -43,7 +43,7 @@ PATH_MTU_RULES = (
     Rule(RETURN_RULE_ID, Action.PERMIT, Direction.INGRESS, protocol=ICMP, icmp_type=3, icmp_code=4),
     Rule(RETURN_RULE_ID, Action.PERMIT, Direction.INGRESS, protocol=ICMPV6, icmp_type=2),
 )
-"""What path MTU discovery needs: fragmentation needed (RFC 792, 1191), and packet too big (RFC 4443, 8201).
+"""The messages of path MTU discovery: fragmentation needed (RFC 792, 1191), packet too big (RFC 4443, 8201).
 
 They stand beside `RETURN_RULES` under `ReturnTraffic.PATH_MTU`, in ingress lists alone. Switches and firewall VNFs
 let through at most `Policy.path_mtu_rate` packets of them a second for each tenant; this page says that a packet passes

@@ -36,7 +36,7 @@ AXES = 1 + len(SPAN_AXES)
 
 U32 = npt.NDArray[np.uint32]
 _Header = tuple[int, ...]
-"""What a box says of the header: its sets of `BITS_AXES`."""
+"""A box's part of the header: its sets of `BITS_AXES`."""
 
 _BESIDES = tuple(field for field in BITS_AXES if field not in (FRAGMENTS, PROTOCOL))
 """The fields that tell kinds of one protocol apart."""
@@ -176,7 +176,7 @@ def _chosen(
 
 
 _header = attrgetter(*(field.axis for field in BITS_AXES))
-"""What a box says of the header."""
+"""A box's part of the header."""
 
 
 def _alike(sets: set[int], end: int, preferred: Sequence[int] = ()) -> list[int]:

@@ -40,7 +40,7 @@ _HEAD: list[tuple[str, Any, tuple[int, ...]]] = [
     ("match_length", "u1", ()),
 ]
 HEAD_BYTES = np.dtype(_HEAD).itemsize
-"""What stands before the match."""
+"""The bytes of the columns before the match."""
 
 _LINE = struct.Struct(f">IQHB{DIGEST_BYTES}sB")
 """The head of one row."""

@@ -18,7 +18,7 @@ ANY_BYTE = -1
 """In `protocol` and both columns of `icmp`: every value."""
 
 FRAG_ANY, FRAG_NOT_LATER, FRAG_LATER = 0, 1, 2
-"""What an atom asks of fragments: nothing; that the transport header is there; later fragments only."""
+"""How an atom treats fragments: any; only with the transport header; later fragments only."""
 
 INGRESS, EGRESS = 0, 1
 DENY, PERMIT = 0, 1

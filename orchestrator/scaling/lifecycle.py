@@ -132,7 +132,7 @@ class Patience:
     prove_s: float = 30.0
     spread_s: float = 60.0
     silent_s: float = 1.5
-    """Who has told its load no later than that is well, if nothing else is wrong."""
+    """A VNF that has told its load no later than that is well, if nothing else is wrong."""
     sick_s: float = 10.0
     steady_s: float = 5.0
     """For so long it must look well before it is."""

@@ -42,7 +42,7 @@ _KEY = np.dtype(
     ]
 )
 _MAPPED = 0xFFFF
-"""What stands above the 32 bits of an IPv4 address in a key."""
+"""The bits above the 32 of an IPv4 address in a key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +63,7 @@ class Lists:
     generation: int
     tenants: tuple[TenantList, ...]
     operator: tuple[Rule, ...] = ()
-    """What the operator says comes first, in both directions."""
+    """The operator's rules come first, in both directions."""
     _deciding: tuple[Deciding, ...] = field(init=False, repr=False)
     _first: Deciding = field(init=False, repr=False)
 

@@ -75,8 +75,8 @@ HELD: Mapping[Level, frozenset[State]] = MappingProxyType(
 """States whose packet is held until members confirm.
 
 At FULL members hold SYN_RECEIVED or ONE_WAY when a connection opens, from which its packets lead them on. A SYN is not
-held: until it is answered, its end sends it again, and any member lets it begin. What closes a connection is never
-held: a member that misses it keeps an entry until its time-out."""
+held: until it is answered, its end sends it again, and any member lets it begin. A packet that closes a connection is
+never held: a member that misses it keeps an entry until its time-out."""
 
 TIMEOUT_S: Mapping[State, float] = MappingProxyType(
     {

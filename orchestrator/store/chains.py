@@ -56,7 +56,7 @@ class EditedRows:
     ended: Any = field(default_factory=hashlib.sha256)
     begun: Any = field(default_factory=hashlib.sha256)
     begun_bytes: int = 0
-    """What the rows that began take up, until the tenant's storage was charged with it."""
+    """The size of the rows that began, until the tenant's storage was charged with it."""
 
     def end(self, rows: Iterable[tuple[object, ...]]) -> None:
         """Add rows that ended."""
@@ -74,6 +74,6 @@ def _write_lines(rows: Iterable[tuple[object, ...]]) -> bytes:
 
 
 ROW_BYTES = 128
-"""What a row takes up beside its text, with its indexes."""
+"""The size of a row beside its text, with its indexes."""
 NO_ROWS = hashlib.sha256().digest()
 """The digest of no rows at all."""

@@ -51,7 +51,7 @@ _OWNED = (
     ("firewalls", hosts.c.domain, hosts.c.name, hosts.c.plane.is_not(None), "firewall remove {0} {1}"),
     ("a fleet", fleets.c.domain, fleets.c.domain, true(), "fleet remove {0}"),
 )
-"""What a domain cannot be deleted with: its name, where it is, and the command that ends one."""
+"""Things that keep a domain from being deleted: their name, place, and the command that ends one."""
 
 
 class Domains(Sites):

@@ -20,7 +20,7 @@ from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 _OPEN = "null"
-"""What stands in the place of what is held back where nobody has decided."""
+"""The text in the place of what is held back where nobody has decided."""
 
 _OF = Prepared(
     select(intersections.c.withheld).where(

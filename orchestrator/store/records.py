@@ -273,7 +273,7 @@ class Principal:
     enforcer: int | None = None
     address: str = ""
     description: str = field(default="", compare=False)
-    """What the token is described as: how people know its author."""
+    """The token's description: how people know its author."""
     checked_s: float = field(default=0.0, compare=False)
     """When the token was found valid, by the monotonic clock."""
 

@@ -82,7 +82,7 @@ class StoreSettings:
     """32 bytes that headers of the packet log are encrypted with; none: they are kept as they are."""
     versions_kept: int = 1_000
     stored_bytes_kept: int = 256 << 20
-    """What a tenant's list and its history may take up, where its quota does not say; the oldest versions go first."""
+    """The storage for a tenant's list and its history, where its quota does not say; the oldest versions go first."""
     cached_rules: int = 2_000_000
     """The policy of a domain holds its current rules anyway, so a cache of them costs little more."""
     replies_kept_h: float = 24.0
@@ -177,7 +177,7 @@ class Transaction:
     draw_apart: Callable[[str, int], int] | None = None
     """Draws numbers in a transaction of its own: a row of counters would be held until this one ends."""
     to_log: list[LogEntry] = field(default_factory=list)
-    """What is logged at the end, because others log meanwhile."""
+    """Events that are logged at the end, because others log meanwhile."""
     chain: Chain = field(default_factory=Chain)
     """The audit trail's, of this process; `head` is its newest entry where this transaction wrote one."""
     head: Head | None = None

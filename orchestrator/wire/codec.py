@@ -215,4 +215,4 @@ _READERS: dict[Any, Callable[[tuple[Any, ...]], Reader]] = {
     tuple: _make_tuple_reader,
     Mapping: _make_mapping_reader,
 }
-"""What makes a reader of a type with parameters, by what it is made of."""
+"""Makers of readers of types with parameters, by the type's origin."""

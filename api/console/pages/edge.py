@@ -46,7 +46,7 @@ _HEAVY = columns(
 )
 _RULE_CELL = "<q-td :props='props'><a :href='props.row.link'>{{ props.value }}</a></q-td>"
 _NOTICED = 1e-6
-"""What is less than one address in a million is none to anybody who looks."""
+"""A share below one address in a million is shown as none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ _COLUMNS = [
 _AT_HOSTS, *_AHEAD = columns(
     ("packets", "At hosts", "right"), ("server", "At firewalls", "right"), ("edge", "At the edge", "right")
 )
-"""What stands instead of the packets where there are tiers ahead of the hosts: what they decided is told apart."""
+"""The heading in place of the packets where tiers ahead of the hosts count apart."""
 _ENDS = {
     "ingress_default": "(ingress default)",
     "egress_default": "(egress default)",

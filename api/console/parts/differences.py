@@ -31,7 +31,7 @@ _FATES = {
     "stateless": ("Decided as before, but by a stateless rule", "change_circle"),
     "tracked": ("Decided as before, but by connections", "change_circle"),
 }
-"""What becomes of packets: the heading over them, and an icon."""
+"""The fates of packets: the heading over them, and an icon."""
 _DANGERS = {
     Danger.HIGH: ("text-negative", "warning"),
     Danger.SOME: ("text-warning", "info"),

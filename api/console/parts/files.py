@@ -33,9 +33,9 @@ _QUESTIONS = {
     "--in-interface": _ARRIVES,
     "--out-interface": _LEAVES,
 }
-"""What the dialog calls the options that readers name in their errors."""
+"""The dialog's words for the options that readers name in their errors."""
 _LOSSES = ".losses"
-"""What the file beside an exported one is called: the same, and this."""
+"""The file beside an exported one has that one's name, and this ending."""
 
 
 def take_import(desk: Desk) -> None:

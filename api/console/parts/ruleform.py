@@ -42,7 +42,7 @@ LABELS = {
     "log": "Log",
     "stateless": "Stateless",
 }
-"""What the form calls the fields of a rule."""
+"""The form's words for the fields of a rule."""
 _PLACE = re.compile(r"(?:rules\[\d+\]\.)?([a-z_]+)")
 _ROW = re.compile(r"rules\[(\d+)\]")
 _NO_PORTS = "Only tcp, udp and sctp have ports: choose the protocol first"

@@ -25,7 +25,7 @@ class Sizes:
     libc_pairs: int
     load: Load
     step_s: float
-    """What a measurement takes, with its list's loading and the checks of its verdicts, on two cores of 2025."""
+    """The time of a measurement, with its list's loading and the checks of its verdicts, on two cores of 2025."""
 
     @classmethod
     def quick(cls) -> Self:

@@ -21,7 +21,7 @@ from orchestrator.policy.space import ALL_BYTES, Box, full_set
 from orchestrator.policy.spans import Span
 
 EAL = ("--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--force-max-simd-bitwidth=512")
-"""What makes DPDK run as an ordinary process."""
+"""Options with which DPDK runs as an ordinary process."""
 
 MEMORY_MB = 6000
 

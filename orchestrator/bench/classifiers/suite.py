@@ -44,7 +44,7 @@ _BARE = "bare"
 _WORDS = {VECTORS: "vectors", TUPLES: "tuples", CLASSES: "recursive"}
 _CHECKED = 256
 _LEFT_OUT = ("synthetic_10k",)
-"""What takes long to make and shows nothing that a list of a thousand of its kind does not."""
+"""Lists that take long to make and show no more than a list of a thousand of their kind."""
 _MOST_CELLS = {True: 1 << 23, False: 1 << 25}
 """So many cells may a table of combined classes have, quick or not: making them takes time with the rows as well."""
 

@@ -73,7 +73,7 @@ _TOLD: Mapping[str, Target | None] = MappingProxyType(
         "review_whole_s": None,
     }
 )
-"""What is told of a list that nobody looked at yet, with what is asked of it."""
+"""The figures of reports on a list that nobody looked at yet, with their targets."""
 
 
 def run(*, quick: bool, progress: Progress) -> Results:

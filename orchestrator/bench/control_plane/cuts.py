@@ -136,7 +136,7 @@ def _filter(line: Line) -> Iterator[Firewall]:
 FIREWALLS: Mapping[str, Callable[[Line], AbstractContextManager[Firewall]]] = MappingProxyType(
     {"cut_10k": _switch, "cut_10k_nftables": _filter}
 )
-"""What is measured, by how its figures begin."""
+"""The firewalls that are measured, by the beginning of their figures' names."""
 
 
 def measure(

@@ -35,7 +35,7 @@ from orchestrator.policy.model import Acl, ReturnTraffic
 _BULK = Target(6.0, at_most=False)
 _ONE_RULE = Target(30.0, at_most=False)
 _SUFFIX = {ReturnTraffic.ESTABLISHED: "", ReturnTraffic.EXPLICIT: "_stateless"}
-"""What the names of figures end with."""
+"""The endings of the names of figures."""
 _SERIES = 5
 """So many single rules go one after the other before it is the other side's turn."""
 

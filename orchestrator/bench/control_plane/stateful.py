@@ -64,7 +64,7 @@ _OURS, _THEIRS = "aclflow", "OVN"
 NAMED, UNNAMED = Prefix.parse("10.128.0.0/9"), Prefix.parse("172.16.0.0/12")
 """The clients: `NAMED` have their addresses among those that rules name."""
 _WAYS = {"": NAMED, "_unnamed": UNNAMED}
-"""What the names of figures end with."""
+"""The endings of the names of figures."""
 CLIENTS, SERVERS = ("10.0.0.171", "10.0.0.172"), ("198.18.29.42", "198.18.29.44")
 _SPEC = f"""
 domain: bench

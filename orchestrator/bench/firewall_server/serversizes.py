@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 PAPERS_MOST = 8_700_000
-"""What the paper's model puts into a machine with 1,024 GB."""
+"""The pairs that the paper's model puts into a machine with 1,024 GB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 from orchestrator.wire.firewalls import Plane
 
 _OVER = 1.6
-"""What is offered where firewalls are to be full, in shares of what they may carry: buckets are not quite equal."""
+"""The load offered where firewalls are to be full, in shares of their capacity: buckets are not quite equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Sizes:
     load: Load
     drift: Drift
     step_s: float
-    """What a measurement takes, with its list's loading and the checks of its verdicts, on two cores of 2025."""
+    """The time of a measurement, with its list's loading and the checks of its verdicts, on two cores of 2025."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -291,7 +291,7 @@ _GAINS = (
     ("rtt_new_flow", Metric.FIRST_RTT, None),
     ("rtt_known_flow", Metric.RTT, None),
 )
-"""What is compared: the figure's first word, the metric, and what many clients' ratio must reach."""
+"""The comparisons: the figure's first word, the metric, and the target of many clients' ratio."""
 
 _FEW_UPCALLS = Target(0.001)
 _LIFT_MS = Target(5.0)

@@ -32,8 +32,9 @@ _RESETS_AT_ONCE = struct.pack("ii", 1, 0)
 AT_ONCE, PAUSE_S = 100, 0.01
 """Connections that speak or end at once, and the pause then.
 
-A port of a user-space switch keeps some 270 packets that wait. What a burst of 10,000 loses there is lost again each
-time that their timers, started together, run out together; and an RST that is lost leaves the server's end open.
+A port of a user-space switch keeps some 270 packets that wait. Packets that a burst of 10,000 loses there are lost
+again each time that their timers, started together, run out together; and an RST that is lost leaves the server's end
+open.
 """
 PATIENCE_S = 15.0
 """TCP repairs a lost packet within this time; a connection that stays silent for so long is lost."""

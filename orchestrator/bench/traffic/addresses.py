@@ -33,7 +33,7 @@ WEB, UNSERVED, THROUGHPUT, ECHO = 80, 81, 5201, 7
 TENANT = TenantId("shop")
 OWNED = Prefix.parse("198.18.0.0/16")
 EXCLUDED = Prefix.parse("10.1.0.0/24")
-"""Whose packets the server does not get, whatever permits there are."""
+"""Clients whose packets the server does not get, whatever permits there are."""
 EXCLUDED_ADDRESS = format_address(Family.IPV4, EXCLUDED.network)
 
 _TENANT_NUMBER = 1

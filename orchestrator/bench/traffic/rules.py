@@ -45,7 +45,7 @@ TRAFFIC_RULES = tuple(
 """A rule for each kind of traffic; the popular one first."""
 
 NO_RULES = Acl(ingress_default=Action.PERMIT)
-"""What a family's own speed is measured with."""
+"""The list that a family's own speed is measured with."""
 
 
 class Position(enum.Enum):

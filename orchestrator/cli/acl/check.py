@@ -235,7 +235,7 @@ class Outcome:
     gone: int = 0
     """Known findings that are not found any more."""
     traffic: DraftTraffic | None = None
-    """What it would change of recorded traffic, where that is asked for."""
+    """The effect on recorded traffic, where that is asked for."""
 
 
 def _judge_list(read: Read, terms: Terms, looking: Looking, reading: Reading, recorded: Recorded) -> Outcome:

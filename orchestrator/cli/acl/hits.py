@@ -25,7 +25,7 @@ _END_NAMES = {
     "egress_return": "(egress return traffic)",
 }
 _AHEAD: Mapping[TierWord, str] = {"server": "at firewalls", "edge": "at the edge"}
-"""What stands above the packets that were counted on a tier ahead of the hosts."""
+"""The headings of packets that were counted on a tier ahead of the hosts."""
 _DAY_S = 86400.0
 
 

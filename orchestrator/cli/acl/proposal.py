@@ -112,7 +112,7 @@ class Proposal:
     packets: Sequence[Json] | None
     headline: tuple[Sentence, ...]
     broken: tuple[JudgedExpectation, ...] = ()
-    """What is expected of the list, and would not hold any more."""
+    """The expectations of the list that would not hold any more."""
 
     @property
     def is_merged(self) -> bool:

@@ -99,7 +99,7 @@ def of_status(status: int | None, what: str, message: str) -> AclflowError:
 
 
 GROUP = "group"
-"""What the group is called in every template with one."""
+"""The group's name in every template with one."""
 _SIDES = {"left_port": "left", "right_port": "right"}
 _PORTS_AT_ONCE = 50
 """An id has 36 letters, and a request's line 8 KB."""

@@ -49,7 +49,7 @@ ITEM = np.dtype(
 """
 
 REGISTERS = np.dtype([("value", np.uint32, (4,)), ("mask", np.uint32, (4,))])
-"""What a match asks of reg0 to reg3."""
+"""A match's masks and values for reg0 to reg3."""
 
 REASONS = (
     "",

@@ -43,7 +43,7 @@ _TARGETS = {
     Stage.EGRESS: ("RETURN", "DROP"),
     Stage.INGRESS: ("ACCEPT", "DROP"),
 }
-"""What permit and deny do: the sender's list passes a packet on to the receiver's."""
+"""The targets of permit and deny: the sender's list passes a packet on to the receiver's."""
 
 
 def iptables_texts(policy: Policy) -> Mapping[Family, str]:

@@ -26,9 +26,9 @@ from orchestrator.program.flows import SYMBOL_BASE, FlowTable
 from orchestrator.program.program import Tier
 
 TO_WAN = instructions([output(SYMBOL_BASE)])
-"""What a heavy hitter does: the first symbol of every program is the uplink."""
+"""The instructions of a heavy hitter: the first symbol of every program is the uplink."""
 PASSED_ON = instructions(goto=EdgeTable.EXCEPTIONS)
-"""What a line does that came along and denies."""
+"""The instructions of a line that came along and denies."""
 
 _STAGE = RuleStage(EdgeTable.HEAVY, None, TO_WAN, PASSED_ON)
 EDGES = Target(Tier.EDGE, {(Direction.INGRESS, is_operators): _STAGE for is_operators in (False, True)}, reports=False)

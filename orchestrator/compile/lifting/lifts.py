@@ -31,7 +31,7 @@ MOST_PARTS = 64
 """A rule that needs more parts of lines above its list, in one IP version, stays where it is."""
 
 CLIENT_PORTS: Spans = (Span(1024, HIGHEST_PORT),)
-"""What a client takes for itself: those that a server is known by are below."""
+"""The ports that a client takes for itself: those that a server is known by are below."""
 
 OTHER_WAY = {Direction.INGRESS: Direction.EGRESS, Direction.EGRESS: Direction.INGRESS}
 

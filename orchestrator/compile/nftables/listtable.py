@@ -25,8 +25,8 @@ Planned = Callable[[Space], Plan]
 """How a packet finds its rule in a list."""
 
 Objects = Mapping[str, tuple[str, ...]]
-"""What a table declares: the lines of each set, map and chain by its kind and name (``chain senders``), in an order in
-which nft takes them."""
+"""The declarations of a table: the lines of each set, map and chain by its kind and name (``chain senders``), in an
+order in which nft takes them."""
 
 
 class ListTable:

@@ -90,7 +90,7 @@ TABLE_ROWS = 512
 MOST_TABLES = 4
 """Each costs every packet a look-up."""
 LOOKUP = 10
-"""What a look-up costs, in rows that could be asked in the same time."""
+"""The cost of a look-up, in rows that could be asked in the same time."""
 SPLIT_ROWS = 64
 """Fewer rows are not split into narrow and wide ones."""
 MOST_COPIES = 40

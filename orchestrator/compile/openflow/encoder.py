@@ -30,7 +30,7 @@ from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.rules import ANY_BYTE, FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
 MOST_FLOWS = 4_000_000
-"""What one list may expand to; no switch of ours holds more."""
+"""The most entries that one list may expand to; no switch of ours holds more."""
 
 Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.intp]

@@ -101,7 +101,7 @@ CT_MARK = Field("ct_mark", _NICIRA_1, 107, 4)
 """The mark of the packet's connection, where it was looked up (`tracking.py`); 0 before."""
 
 CT_STATE = Field("ct_state", _NICIRA_1, 105, 4)
-"""What is known of the packet's connection, as bits of `tracking.State`; 0 before it was looked up."""
+"""The state of the packet's connection, as bits of `tracking.State`; 0 before it was looked up."""
 
 CT_NW_SRC = Field("ct_nw_src", _NICIRA_1, 120, 4)
 CT_NW_DST = Field("ct_nw_dst", _NICIRA_1, 121, 4)
@@ -113,7 +113,7 @@ CT_TP_DST = Field("ct_tp_dst", _NICIRA_1, 125, 2)
 """The packet that opened the connection, whichever way this one goes. Of ICMP the two ports are type and code."""
 
 PKT_MARK = Field("pkt_mark", _NICIRA_1, 33, 4)
-"""What the machine that the switch runs on has marked a packet with; 0 in a switch that forwards in the daemon."""
+"""The mark that the switch's machine has set on a packet; 0 in a switch that forwards in the daemon."""
 
 ND_RESERVED = Field("nd_reserved", _EXTENDED_OF, 1, 4)
 ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)

@@ -24,7 +24,7 @@ _NOT_WELL = frozenset({PointState.REFUSED, PointState.DISCONNECTED})
 _SETTLES_S = 1.0
 """For so long a VNF without traffic must say that it has none: a report may be of the time before."""
 _BACKGROUND_PPS = 2
-"""What a link carries that nobody sends: neighbours, listeners."""
+"""The packets a second on an idle link: of neighbours and listeners."""
 WATCHED = frozenset({MemberState.PROVEN, *CARRYING})
 """States in which it matters whether a VNF is well."""
 

@@ -26,7 +26,7 @@ _COOKIE = b"\x63\x82\x53\x63"
 _HEAD = struct.Struct("!BBBBIHHIIII16s64s128s")
 _BROADCAST_FLAG, _EVERYBODY = 0x8000, 0xFFFFFFFF
 _LEAST = 300
-"""What old clients and relays expect of a message."""
+"""The least length that old clients and relays expect of a message."""
 
 
 def answer(question: Question, services: HostServices) -> bytes | None:

@@ -53,7 +53,7 @@ class KernelState:
     is_up: bool
     mac: str
     neighbours: frozenset[Family]
-    """Whose gateway is there to stay, with the right MAC address."""
+    """The IP versions whose gateway is there to stay, with the right MAC address."""
     routes: frozenset[KernelRoute]
     """Of our protocol number, wherever they lead."""
 

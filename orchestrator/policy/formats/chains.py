@@ -102,7 +102,7 @@ MOST_STEPS = 2_000_000
 """Comparisons of boxes that following the chains of one file may take (`ways.work`); beyond that it is refused."""
 
 MOST_PIECES = 4096
-"""What is left of a chain may fall into so many boxes."""
+"""The rest of a chain may fall into so many boxes."""
 
 
 def follow(

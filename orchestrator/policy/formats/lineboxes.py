@@ -19,7 +19,7 @@ from orchestrator.policy.space import LATER, WHOLE, Box, everything
 from orchestrator.policy.spans import Spans
 
 Axes: TypeAlias = dict[str, int | Spans]
-"""What is narrowed so far: the set for each axis of a Box, by the axis' name."""
+"""The axes narrowed so far: the set for each axis of a Box, by the axis' name."""
 
 
 def icmp_axes(kind: int, code: int | None = None) -> Axes:
@@ -29,7 +29,7 @@ def icmp_axes(kind: int, code: int | None = None) -> Axes:
 
 
 _SHOWN = (SOURCE.axis, DESTINATION.axis, DSCP.axis)
-"""What a later fragment of IPv6 shows."""
+"""The axes that a later fragment of IPv6 shows."""
 
 HIDDEN_FRAGMENTS = "later fragments of IPv6 packets do not show their protocol"
 

@@ -20,7 +20,7 @@ from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 _LONGEST_TEXT = 1024
 _OF_HEADERS = attrgetter(*(field.attribute for field in CARRIED))
 _EVERY = tuple(field.every for field in CARRIED)
-"""What a rule has in the attributes of `CARRIED` that looks at none of them."""
+"""The attributes of `CARRIED` in a rule that looks at none of them."""
 
 SIDES = ("source", "destination")
 """The sides of a rule by name."""

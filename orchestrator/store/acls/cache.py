@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _VERSIONS_OF_ONE = 2
 _COST_OF_A_LIST = 16
-"""What an entry weighs beside its rules, in rules; so empty lists do not pile up."""
+"""The weight of an entry beside its rules, in rules; so empty lists do not pile up."""
 _MEMBERS_A_RULE = 8
 """How many members of address groups weigh as much as a rule."""
 _FEW = 64

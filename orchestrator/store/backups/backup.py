@@ -44,7 +44,7 @@ _READABLE = (1, FORMAT)
 """Format 1 has no signature."""
 
 Wrap = Callable[[BinaryIO], BinaryIO]
-"""What a stream is wrapped in: to encrypt what is written, or to decrypt what is read."""
+"""Wraps a stream: to encrypt what is written, or to decrypt what is read."""
 Sign = Callable[[bytes], "Signature | None"]
 """Given a digest, who signed it, and how."""
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]

@@ -52,7 +52,7 @@ _OURS: Mapping[Plane, tuple[str, ...]] = {
 Tables = Callable[[], Iterable[tuple[str, str]]]
 """The tables of nftables that there are, by family and name."""
 _GUARD = ("inet", GUARD_TABLE)
-"""What keeps other interfaces' packets from the legs, and those of the legs from the machine."""
+"""The table that keeps other interfaces' packets from the legs, and those of the legs from the machine."""
 _FAMILIES = frozenset({"ip", "ip6"})
 _NOT_OF_IP = frozenset({"arp", "bridge"})
 _LEGACY = ("ip_tables_names", "ip6_tables_names")
@@ -156,7 +156,7 @@ class BpfFront:
         self._around = self._look()
         self._lacks: str | None = None
         self._opened: tuple[tuple[CacheRow, ...], FlowTable] = (), cache_table(())
-        """What was opened last, as a cache's rows and a program's, where rows that do not meet may share a priority."""
+        """The rows opened last, as a cache's and a program's, where rows that do not meet may share a priority."""
 
     def close(self) -> None:
         """Decide nothing from now on. An error means that this is not certain."""

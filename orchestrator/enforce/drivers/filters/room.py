@@ -13,7 +13,7 @@ from orchestrator.errors import Missing, Refused
 STATISTICS = "/proc/net/stat/nf_conntrack"
 """A line of column names, and one of hexadecimal numbers for each processor."""
 TRACKING_CHAINS = frozenset({OPENS, f"chain {OPENS}"})
-"""What only filters have that track connections, as iptables and nftables call it."""
+"""The words of iptables and nftables that only filters which track connections have."""
 
 
 def packets_without_room(run: Run) -> int:

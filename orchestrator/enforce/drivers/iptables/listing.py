@@ -129,4 +129,4 @@ _VALUES = {
     "--comment": _quote_value,
     "--nflog-prefix": _quote_value,
 }
-"""Options whose value is brought to a normal form. What follows others is kept as it is."""
+"""Options whose value is brought to a normal form. The values of others are kept as they are."""

@@ -62,7 +62,7 @@ class HeldPairs:
         self._held: dict[PairSet, _Held] | None = None
         self._generation: int | None = None
         self.label: bytes | None = None
-        """What the table is labelled with; None: with nothing, or nobody knows."""
+        """The table's label; None: it has none, or nobody knows."""
 
     @property
     def is_known(self) -> bool:

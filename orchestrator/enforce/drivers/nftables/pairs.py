@@ -58,7 +58,7 @@ from orchestrator.policy.addresses import Family
 __all__ = ["HOSTS4", "HOSTS6", "PAIR_SETS", "SERVICES4", "SERVICES6", "PairTable"]
 
 NAMES = ("aclflow_pairs", "aclflow_pairs2")
-"""What the table may be called: one that is made anew gets the name that the other does not have."""
+"""The names of the table: one that is made anew gets the name that the other does not have."""
 CHAIN = "pairs"
 
 _FAMILIES = {Family.IPV4: 2, Family.IPV6: 10}

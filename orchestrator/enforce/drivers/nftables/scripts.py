@@ -42,7 +42,7 @@ MOST_CHANGES = 400
 """With more objects to change than this, making all anew is no slower."""
 
 NAMES = (TABLE, f"{TABLE}2")
-"""What a table of ours may be called: a new one gets the name that the old one does not have."""
+"""The names of a table of ours: a new one gets the name that the old one does not have."""
 
 _NAME = re.compile(r"(?:chain|map|set|limit) [A-Za-z0-9_]{1,120}\Z")
 _OF_A_LIST = re.compile(r"(?:chain|map) (ingress|egress)_\d+(?:_|\Z)")

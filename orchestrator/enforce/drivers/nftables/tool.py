@@ -64,7 +64,7 @@ class NftTool:
     def __init__(self, run: Run = run) -> None:
         self._run = run
         self._name: str | None = None
-        """Whose tables are what is held; None: there are none."""
+        """The name of the tables that are held; None: there are none."""
 
     def read(self) -> Holding:
         """The newer tables, with older ones as something that should not be there."""

@@ -30,13 +30,13 @@ ERROR = 1
 BARRIER_REPLY = 21
 
 AT_ONCE_BYTES = 1 << 15
-"""What a connection takes at once, whether or not the switch reads."""
+"""The bytes that a connection takes at once, whether or not the switch reads."""
 
 MOST_BYTES = 1 << 30
 """More than a switch answers: a flow is told in about 200 bytes, and a program has some million flows at the most."""
 
 MOST_BYTES_TOGETHER = 2 << 30
-"""What exchanges of all connections keep before those end that keep more than their part of it."""
+"""The bytes that exchanges of all connections keep before those end that keep more than their part."""
 
 FIRST_XID = 0x40000000
 LAST_XID = 0x7FFFFFFF

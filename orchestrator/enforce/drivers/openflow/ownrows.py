@@ -107,7 +107,7 @@ class OwnRows:
 
     def __init__(self, tier: Tier) -> None:
         self.cookie = Cookie(tier, Kind.STAMP).pack()
-        """What all of them bear, but for the number."""
+        """The cookie that all of them bear, but for the number."""
         self.stamps = CookieMatch(Table.STAMP, self.cookie, KIND_MASK)
         self._turn = secrets.randbelow(MARK_TURNS)
         self._marks: Sequence[Flow] = ()
@@ -194,7 +194,7 @@ ASKING_BACK = instructions(
         output(IN_PORT),
     )
 )
-"""What happens there to a solicitation."""
+"""The instructions for a solicitation."""
 
 TRIAL = Flow(
     Table.RESPONDER,

@@ -33,13 +33,13 @@ from orchestrator.identity.names import Subject, Usage
 T = TypeVar("T")
 
 PIECE_BYTES = 1 << 17
-"""What one write hands the system at most: a time-out covers a piece, not a whole bundle of megabytes."""
+"""The most bytes of one write: a time-out covers a piece, not a whole bundle of megabytes."""
 
 READ_BYTES = 1 << 18
-"""What is read at a time at most."""
+"""The most bytes of one read."""
 
 Take = Callable[[bytes], None]
-"""What is done with bytes that have arrived."""
+"""Takes bytes that have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Stream:
         self.heard = 0
         """How often the switch has said something."""
         self.unanswered_bytes = 0
-        """What was written since the switch last confirmed that it was done; whoever hears that sets it to 0."""
+        """The bytes written since the switch last confirmed that it was done; whoever hears that sets it to 0."""
 
     @property
     def certificate(self) -> Mapping[str, object]:

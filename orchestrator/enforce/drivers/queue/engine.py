@@ -88,7 +88,7 @@ class Setup:
     """Their numbers, one behind the other."""
     batching: Batching = field(default_factory=Batching)
     searching: MakeSearch = Search
-    """What makes rows ready: a device, or C."""
+    """Makes rows ready: a device, or C."""
     next_queue: int | None = None
     """The queue that permitted packets go on to, as of a program that looks into them; None: they are accepted."""
 

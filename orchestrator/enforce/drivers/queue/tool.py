@@ -35,7 +35,7 @@ _FAMILIES = {of: family for family, of in _MINE.items()}
 _PROGRAMS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _LOCK_WAIT_S = "10"
 _RULE = re.compile(r"(?:-s \S+ )?(?:-i \S+ )?-j (?:DROP|QUEUE)\Z")
-"""What FORWARD may hold: nothing passes that is not queued."""
+"""The only rules that FORWARD may hold: no packet passes that is not queued."""
 
 
 class Hook(enum.Enum):

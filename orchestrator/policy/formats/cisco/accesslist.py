@@ -166,7 +166,7 @@ _ASA_KINDS: Mapping[str, str] = {
     "webtype": "it is about URLs, not packets",
 }
 ASA_WORDS = frozenset({*_ASA_KINDS, "remark", "line", "permit", "deny"})
-"""What may follow the name of a list in ASA's `access-list`."""
+"""The words that may follow the name of a list in ASA's `access-list`."""
 
 
 @dataclass(slots=True)

@@ -55,7 +55,7 @@ MOST_ELEMENTS = 5_000_000
 """So many elements of sets are looked at in one file, each as often as rules ask for it."""
 
 _BESIDE_VALUES = frozenset({"val", "comment", "counter", "last"})
-"""What an element may hold without its match depending on more than its value."""
+"""Members that an element may have without its match depending on more than its value."""
 
 
 @dataclass(slots=True)

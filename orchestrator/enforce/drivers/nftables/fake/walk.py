@@ -33,7 +33,7 @@ _WITH_PORTS = tuple(PROTOCOLS[name] for name in ("tcp", "udp", "sctp"))
 _ROUTED = 1
 """The kind of a destination that is another machine's."""
 _LATER_OFFSET, _DONT_FRAGMENT = 185, 0x4000
-"""What stands in the fragment field of a later fragment, and of a whole IPv4 packet."""
+"""The fragment field of a later fragment, and of a whole IPv4 packet."""
 
 
 class _Break(Exception):
