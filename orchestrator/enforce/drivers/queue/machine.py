@@ -143,7 +143,7 @@ _COUNTS = Path("/proc/thread-self/net/netfilter/nfnetlink_queue")
 """number, listener, waiting, copy mode, copy range, dropped because full, dropped because unheard, last id, 1"""
 
 SEEN_BYTES = 512
-"""So much of a packet is copied here: all headers but those of odd length. One that is cut inside a header is dropped."""
+"""So much of a packet is copied here: all headers but those of odd length. One cut inside a header is dropped."""
 
 _NETFILTER = 12
 _QUEUES = 3 << 8
