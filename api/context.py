@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar, cast
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ValidationError
 
-from api.pacing import Pace
+from api.pacing import MOST_FOLLOWED, Account, Pace
 from api.problems import Unconditional, faults_of
 from api.questions import Questions, Reviews
 from api.rates import Rates, Strangers
@@ -331,6 +331,17 @@ async def keep_in_turn(
 
         async with account.turn():
             return await in_thread(keep_body, caller)
+
+
+def account_of_programs(services: Services, caller: Principal) -> Account:
+    """Return the account of programs that a caller is sent whole."""
+    whose = f"token {caller.token_id}" if caller.enforcer is None else f"enforcement point {caller.enforcer}"
+    return services.pace.account(f"whole programs of {whose}")
+
+
+def most_followed(caller: Principal) -> int | None:
+    """Return how many programs a caller may follow at once; None for any number."""
+    return None if caller.enforcer is None else MOST_FOLLOWED
 
 
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]

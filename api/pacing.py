@@ -25,7 +25,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from orchestrator.errors import TooOften
-from orchestrator.store.records import Principal
 
 SHARE, SAVED_S = 0.1, 1.0
 """The part of a processor that reports of one kind of a point may take in the long run, and the seconds that it may
@@ -111,11 +110,6 @@ class Account:
             self.spend(time.thread_time() - started)
 
 
-def most_followed(caller: Principal) -> int | None:
-    """Return how many programs a caller may follow at once; None for any number."""
-    return None if caller.enforcer is None else MOST_FOLLOWED
-
-
 class Pace:
     """The accounts of a service, for one event loop.
 
@@ -137,11 +131,6 @@ class Pace:
             yield account
         finally:
             account.under_way -= 1
-
-    def account_of_programs(self, caller: Principal) -> Account:
-        """Return the account of programs that a caller is sent whole."""
-        whose = f"token {caller.token_id}" if caller.enforcer is None else f"enforcement point {caller.enforcer}"
-        return self.account(f"whole programs of {whose}")
 
     def account(self, whose: str) -> Account:
         """Return the account of `whose`."""

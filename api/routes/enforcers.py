@@ -28,12 +28,14 @@ from api.context import (
     Seconds,
     Services,
     ServicesDep,
+    account_of_programs,
     check_again,
     log_event,
+    most_followed,
     takes,
 )
 from api.limits import LargeReport, SmallBody, read_report
-from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account, most_followed
+from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account
 from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
@@ -170,7 +172,7 @@ async def watch_program(
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds; 401 when the caller's token
     was revoked meanwhile.
     """
-    validity, account = validity_of(services, bearer), services.pace.account_of_programs(caller)
+    validity, account = validity_of(services, bearer), account_of_programs(services, caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     wait_s = min(wait, services.watch_limit_s)
@@ -201,7 +203,7 @@ async def follow_program(
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then. A caller
     that accepts `application/vnd.aclflow.edits` too is sent a delta of texts as edits, where these are shorter.
     """
-    account = services.pace.account_of_programs(caller)
+    account = account_of_programs(services, caller)
     await account.rest()
     stored = await run_in_threadpool(_stored_generation, services, caller, look)
     lasts_s = min(wait, services.watch_limit_s)

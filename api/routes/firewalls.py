@@ -21,10 +21,11 @@ from api.context import (
     OnceDep,
     Seconds,
     ServicesDep,
+    account_of_programs,
     log_event,
+    most_followed,
 )
 from api.limits import SmallBody
-from api.pacing import most_followed
 from api.paging import page_after
 from api.schemas.firewalls import (
     LinksReport,
@@ -180,7 +181,7 @@ async def follow_spread(
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
     bodies = (frame_body(each.body if each is not None else b"") async for each in found)
-    place = services.pace.account_of_programs(caller).following(most_followed(caller))
+    place = account_of_programs(services, caller).following(most_followed(caller))
     return stream(await begin_stream(follow_until_revoked(bodies, services, bearer, place)), STREAM_MEDIA_TYPE)
 
 

@@ -16,7 +16,6 @@ from served import Served
 
 from api import context, limits, pacing
 from api.pacing import LONGEST_REST_S, MOST_UNDER_WAY, SAVED_S, SHARE, Account, Pace
-from api.routes import enforcers
 from api.schemas import enforcers as schemas
 from api.schemas.enforcers import ReportBody
 from orchestrator.client import Client, Host
@@ -188,7 +187,7 @@ def test_a_point_follows_programs_by_a_few_streams_only(
     other: Point, service: Served, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Streams and held requests together; those of others are not counted, and one that ends makes room."""
-    monkeypatch.setattr(enforcers, "MOST_FOLLOWED", 3)
+    monkeypatch.setattr(context, "MOST_FOLLOWED", 3)
     point = Point(service, admin, "host1", "spread")
     url, query = f"/v1/domains/{DOMAIN}/program/stream", {"wait": "30"}
     account = service.service.app.state.services.pace.account(f"whole programs of enforcement point {point.number}")
