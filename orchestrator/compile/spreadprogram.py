@@ -187,7 +187,7 @@ class _Ways:
                 yield from self._admit_packets(side.port, way, member.number, sent=sent)
 
     def hash_rows(self) -> Iterator[Flow]:
-        """Stateless or synchronised: a group for each direction."""
+        """Yield the rows before stateless or synchronised firewalls: a group for each direction."""
         members, watches = self.spread.by_name, self.spread.synchronised
         for port, number, which in ((OUTSIDE_PORT, FROM_OUTSIDE_GROUP, 0), (INSIDE_PORT, FROM_INSIDE_GROUP, 1)):
             ways = {name: self._to(_sides(member)[which]) for name, member in members.items()}

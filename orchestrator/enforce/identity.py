@@ -235,6 +235,7 @@ class Renewal:
             self._connect()
 
     def _renew(self) -> None:
+        """Have the certificate renewed, and connect anew with it."""
         known = self._credentials
         request = self._identity.request(known.name)
         got = self._registry.renew_certificate(known.domain, known.enforcer, request)

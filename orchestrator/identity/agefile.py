@@ -85,7 +85,7 @@ class Sealing(io.RawIOBase):
         self._buffer, self._number = bytearray(), 0
 
     def writable(self) -> bool:
-        """Always."""
+        """Return whether it can be written to: always."""
         return True
 
     def write(self, data: bytes) -> int:  # type: ignore[override]

@@ -362,10 +362,12 @@ def _is_inside(inner: Sequence[Place], outer: Sequence[Place]) -> bool:
 
 
 def _find_deciders(place: Place) -> list[int] | None:
+    """Return the earlier rows that decide part of a row's packets; None: undecided."""
     return place.version.cover.deciders(place.version.counts, place.row)
 
 
 def _find_heirs(place: Place) -> list[int] | None:
+    """Return later rows that suffice when a row goes; None: undecided."""
     if place.version.state[place.row] == HELD:
         return []
     return place.version.cover.heirs(place.version.answers, place.version.counts, place.row)

@@ -111,7 +111,7 @@ def test_a_group_has_256_buckets_whoever_owns_them() -> None:
     for owners in (NOBODY, assign(NOBODY, {"fw0": 1.0})):
         for row in program(Spread((member(0),), owners)).flows.rows():
             if row.table == GROUPS:
-                _, buckets, _ = groups.taken_apart(row.instructions)
+                _, buckets, _ = groups.split_group(row.instructions)
                 assert [number for number, _ in groups.each_bucket(buckets)] == list(range(BUCKETS))
                 assert all(bool(actions) is (owners is not NOBODY) for _, actions in groups.each_bucket(buckets))
 
@@ -125,7 +125,7 @@ def test_a_synchronised_spread_watches_each_owners_port_and_hashes_both_directio
     symbol = {name: number for number, name in enumerate(made.ports, SYMBOL_BASE) if name}
     rows = [row for row in made.flows.rows() if row.table == GROUPS]
     for row, side in zip(rows, ("left", "right"), strict=True):
-        _, buckets, properties = groups.taken_apart(row.instructions)
+        _, buckets, properties = groups.split_group(row.instructions)
         assert properties == groups.dp_hash(symmetric=True)
         ports = {each.name: symbol[getattr(each, side).port] for each in members}
         watched = [watch for _, _, watch in groups.each_watched_bucket(buckets)]

@@ -119,7 +119,7 @@ class GroupContract:
     def _intrude(self, bench: Bench, command: int, row: Flow) -> None:
         """Another controller's group-mod."""
         resolved = bench.driver.resolve(table(row), ("vm1", "vm2", "uplink")).rows()[0]
-        kind, buckets, properties = groups.taken_apart(resolved.instructions)
+        kind, buckets, properties = groups.split_group(resolved.instructions)
         number = int.from_bytes(row.match, "big")
         body = struct.pack("!HBxIHxxI", command, kind, number, len(buckets), 0xFFFFFFFF) + buckets + properties
         if command == 2:

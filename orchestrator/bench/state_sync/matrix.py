@@ -207,6 +207,6 @@ def _plot_series(found: Matrix, at_once: int, label: str, value: Callable[[Downl
 
 
 def _plotted_settings() -> Iterator[tuple[Level, Context, Confirmation]]:
-    """NONE once: its four ways to share nothing are one."""
+    """Yield the settings of the plot; NONE once, for its four ways are one."""
     yield Level.NONE, Context.DIRTY, Confirmation.SYNCHRONOUS
     yield from product((Level.ESTABLISHED, Level.FULL), Context, Confirmation)

@@ -159,7 +159,7 @@ def _sort_key(prefix: Prefix) -> _Place:
 
 
 def _start(prefix: Prefix, length: int) -> int:
-    """Where the prefix of some length begins that contains another."""
+    """Return the first address of the prefix of some length that contains another."""
     below = prefix.family.bits - length
     return prefix.network >> below << below
 

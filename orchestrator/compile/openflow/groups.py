@@ -79,8 +79,8 @@ def is_group_body(data: bytes) -> bool:
     return len(data) >= HEAD.size and data[0] == _KIND >> 8
 
 
-def taken_apart(body: bytes) -> tuple[int, bytes, bytes]:
-    """Type, buckets and properties."""
+def split_group(body: bytes) -> tuple[int, bytes, bytes]:
+    """Split a group's body into its type, buckets and properties."""
     kind, _, size = HEAD.unpack_from(body)
     return kind - _KIND, body[HEAD.size : HEAD.size + size], body[HEAD.size + size :]
 

@@ -106,7 +106,7 @@ def _share(goal: Goal, number: int, leaving: Leaving) -> Share:
 
 
 def _peers(pop: Pop, number: int) -> tuple[Peer, ...]:
-    """The other servers, where packets are handed to them; else servers need not meet."""
+    """Return the other servers where packets are handed to them; else none."""
     if pop.settings.misdirect is not Misdirect.REHOME:
         return ()
     others = [each.number for each in pop.servers if each.number != number and each.state is not ServerState.LOST]

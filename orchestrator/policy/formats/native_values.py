@@ -86,14 +86,14 @@ def _a_word(value: object) -> str:
 
 
 def a_truth(value: object) -> bool:
-    """``true`` or ``false``."""
+    """Read ``true`` or ``false``. Raises BadInput."""
     if value is not True and value is not False:
         raise BadInput(f"{quote_value(value)} is not true or false")
     return value is True
 
 
 def a_number(value: object) -> int:
-    """A whole number."""
+    """Read a whole number. Raises BadInput."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadInput(f"{quote_value(value)} is not a whole number")
     return value

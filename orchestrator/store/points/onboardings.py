@@ -68,7 +68,7 @@ class Onboardings:
         return _read_record(row)
 
     def ask(self, asked: Onboarding) -> OnboardingRecord:
-        """A machine is to become a host.
+        """Record that a machine is to become a host.
 
         Asked again where nothing is under way, it begins anew.
 

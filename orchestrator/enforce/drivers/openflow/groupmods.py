@@ -55,7 +55,7 @@ def bundle_groups(command: GroupCommand, rows: FlowTable, *, bundle: int, first_
 
 def _pack_message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> bytes:
     number = int.from_bytes(row.match, "big")
-    kind, buckets, properties = groups.taken_apart(row.instructions)
+    kind, buckets, properties = groups.split_group(row.instructions)
     body = buckets + properties if command is GroupCommand.ADD_OR_MODIFY else b""
     size = _MESSAGE.size + len(body)
     inside = len(buckets) if body else 0

@@ -143,7 +143,7 @@ def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes |
 
 def _resolved_group(body: bytes, numbers: PortNumbers) -> bytes:
     """A group's body, each bucket with numbers for symbols."""
-    kind, buckets, properties = groups.taken_apart(body)
+    kind, buckets, properties = groups.split_group(body)
     resolved = []
     for number, actions, watched in groups.each_watched_bucket(buckets):
         applied = _resolved_instructions(instruction_list([actions]), numbers)
