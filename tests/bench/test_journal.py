@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench import suites
-from orchestrator.bench.traffic.gauges import Metric
 from orchestrator.bench.traffic.journal import Journal
+from orchestrator.bench.traffic.measured import Metric
 from orchestrator.errors import BadInput
 
 ASKED = {"suite": "acl-size", "counts": [250, 2000]}

@@ -11,8 +11,7 @@ from orchestrator.bench.promotion.suite import FIRST_MATCH, SYSTEM
 from orchestrator.bench.promotion.suite import Way as Lifting
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
-from orchestrator.bench.traffic.gauges import Metric
-from orchestrator.bench.traffic.measured import Measured, ratios
+from orchestrator.bench.traffic.measured import Measured, Metric, ratios
 
 
 def test_a_line_has_the_median_and_its_band_at_every_number_of_rules() -> None:

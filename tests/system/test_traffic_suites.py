@@ -24,7 +24,8 @@ from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.promotion.drift import Drift
 from orchestrator.bench.promotion.suite import Sizes as PromotionSizes
 from orchestrator.bench.results import Results
-from orchestrator.bench.traffic.gauges import Load, Metric
+from orchestrator.bench.traffic.gauges import Load
+from orchestrator.bench.traffic.measured import Metric
 from orchestrator.lab.layout import Layout
 
 LOAD = Load(connections=64, at_once=16, seconds=1, trips=3, sources=2)

@@ -20,10 +20,10 @@ from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Metric, Plane, Sample, SwitchPlane
+from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
-from orchestrator.bench.traffic.measured import Measured, ratios
+from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl

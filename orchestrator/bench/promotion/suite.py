@@ -20,11 +20,11 @@ from orchestrator.bench.promotion.drift import Drift, LiftBench
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, TENANT, Clients, policy
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Load, Metric, Plane, Sample, SwitchPlane
+from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Load, Plane, SwitchPlane
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.line import RIGHT
-from orchestrator.bench.traffic.measured import Measured, ratios
+from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Kind, Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl

@@ -7,9 +7,7 @@ again costs only the loading.
 from __future__ import annotations
 
 import abc
-import enum
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from orchestrator.bench.traffic import filters, httperf, iperf, netcat
 from orchestrator.bench.traffic.addresses import ECHO, EXCLUDED_ADDRESS, UNSERVED, Clients, alone, policy
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import RIGHT, Line
+from orchestrator.bench.traffic.measured import Metric, Sample
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.vnf import VnfAcl
 from orchestrator.compile.hostprogram import compile_host
@@ -96,27 +95,6 @@ class SwitchPlane(Plane):
         if self._returns is ReturnTraffic.TRACKED:
             self.vnf.forget_connections()
 
-
-class Metric(enum.Enum):
-    """A measured quantity; the value names it on a plot's axis, with its unit."""
-
-    REQUESTS = "HTTP requests a second (1/s)"
-    CONNECTION = "time of a connection under load (ms)"
-    PACKETS = "UDP packets a second (1/s)"
-    PACKET_CPU = "switch CPU a packet (us)"
-    RTT = "round trip in a known flow (ms)"
-    FIRST_RTT = "round trip of a new flow (ms)"
-    UPCALLS = "upcalls a connection (1)"
-    LATER_UPCALLS = "upcalls a connection of the clients that come next (1)"
-    MEGAFLOWS = "megaflows afterwards (1)"
-    CPU = "switch CPU a connection (us)"
-
-    @property
-    def unit(self) -> str:
-        return self.value.rpartition("(")[2].rstrip(")")
-
-
-Sample = Mapping[Metric, float]
 
 _AT_BEST_OF = 3
 

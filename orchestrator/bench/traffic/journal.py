@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from orchestrator.bench.traffic.gauges import Metric, Sample
+from orchestrator.bench.traffic.measured import Metric, Sample
 from orchestrator.errors import BadInput
 
 _METRICS = frozenset(Metric.__members__)

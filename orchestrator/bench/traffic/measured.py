@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.bench.results import Figure, Series
-from orchestrator.bench.traffic.gauges import Metric, Sample
+
+
+class Metric(enum.Enum):
+    """A measured quantity; the value names it on a plot's axis, with its unit."""
+
+    REQUESTS = "HTTP requests a second (1/s)"
+    CONNECTION = "time of a connection under load (ms)"
+    PACKETS = "UDP packets a second (1/s)"
+    PACKET_CPU = "switch CPU a packet (us)"
+    RTT = "round trip in a known flow (ms)"
+    FIRST_RTT = "round trip of a new flow (ms)"
+    UPCALLS = "upcalls a connection (1)"
+    LATER_UPCALLS = "upcalls a connection of the clients that come next (1)"
+    MEGAFLOWS = "megaflows afterwards (1)"
+    CPU = "switch CPU a connection (us)"
+
+    @property
+    def unit(self) -> str:
+        return self.value.rpartition("(")[2].rstrip(")")
+
+
+Sample = Mapping[Metric, float]
+"""The values of one measurement."""
 
 
 @dataclass(slots=True)
