@@ -195,8 +195,8 @@ def test_a_file_says_where_the_cloud_is(tmp_path: Path) -> None:
         ("networks.neutron_ovs", {"networks": {"aclflow": "net1", "neutron_ovs": 7}}),
         ("polling_interval_s", {"polling_interval_s": 0}),
         ("enter", {"enter": "ip netns exec one"}),
-        ("aclflow.token_file", {"aclflow": {"url": "https://192.0.2.10:8420", "domain": "cloud"}}),
-        ("boot.flavor", {"boot": {"image": "guest"}}),
+        ("aclflow", {"aclflow": {"url": "https://192.0.2.10:8420", "domain": "cloud"}}),
+        ("boot", {"boot": {"image": "guest"}}),
         ("boot.reachable", {"boot": {"image": "guest", "flavor": "small", "reachable": "no"}}),
     ],
 )

@@ -20,15 +20,15 @@ get their address on both networks.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from orchestrator.bench.qualify.inventory import read_yaml
 from orchestrator.errors import BadInput, Missing, Refused
+from orchestrator.policy.formats.json_node import Node
 
 OURS, THEIRS = "aclflow", "neutron_ovs"
 _BRIDGES: Mapping[str, str] = MappingProxyType({OURS: "br-aclflow", THEIRS: "br-int"})
@@ -106,81 +106,66 @@ def parse(document: object, folder: Path) -> CloudSite:
 
     Raises BadInput with the place, Missing.
     """
-    said = _read_mapping(document, "")
-    for key in said:
+    top = Node(document)
+    for key in top.object():
         if key not in _KEYS:
             raise BadInput(f"there is no such key; they are {', '.join(sorted(_KEYS))}", place=str(key))
-    service = _read_mapping(said.get("aclflow"), "aclflow")
-    networks = _read_sides(said.get("networks"), "networks")
+    namespace, boot = top.member("namespace"), top.member("boot")
+    enter = tuple(each.text() for each in top.members("enter"))
     return CloudSite(
-        os_cloud=_read_text(said, "os_cloud"),
-        host=Compute(_read_text(said, "host"), _read_text(said, "namespace", ""), _read_words(said.get("enter", ()))),
-        service=_read_service(service, folder),
-        networks=networks,
-        bridges={**_BRIDGES, **_read_mapping(said.get("bridges", {}), "bridges")},
-        polling_interval_s=_read_seconds(said.get("polling_interval_s")),
-        clouds_file=_find_file(said, "clouds_file", folder),
-        boot=_read_boot(said.get("boot")),
+        os_cloud=_read_word(top.needed("os_cloud")),
+        host=Compute(_read_word(top.needed("host")), "" if namespace is None else namespace.text(), enter),
+        service=_read_service(top.needed("aclflow"), folder),
+        networks=_read_networks(top.needed("networks")),
+        bridges=_read_bridges(top.member("bridges")),
+        polling_interval_s=_read_seconds(top.needed("polling_interval_s")),
+        clouds_file=_find_file(top.member("clouds_file"), folder),
+        boot=None if boot is None else _read_boot(boot),
     )
 
 
-def _read_mapping(value: object, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadInput("names with values are wanted here", place=place)
-    return value
+def _read_word(said: Node) -> str:
+    """Read a text that is not empty."""
+    if not said.text():
+        raise said.fault("a text is wanted here")
+    return said.text()
 
 
-def _read_sides(value: object, place: str) -> Mapping[str, str]:
-    """One name for each of the two."""
-    said = _read_mapping(value, place)
-    if set(said) != set(_BRIDGES):
-        raise BadInput(f"{' and '.join(_BRIDGES)} are wanted here", place=place)
-    return {side: _read_text(said, side, place=f"{place}.{side}") for side in _BRIDGES}
+def _read_networks(said: Node) -> Mapping[str, str]:
+    """Read a name for each of the two."""
+    if set(said.object()) != set(_BRIDGES):
+        raise said.fault(f"{' and '.join(_BRIDGES)} are wanted here")
+    return {side: _read_word(said.needed(side)) for side in _BRIDGES}
 
 
-def _read_text(said: Mapping[str, Any], key: str, default: str | None = None, *, place: str = "") -> str:
-    found = said.get(key, default)
-    if not isinstance(found, str) or (default is None and not found):
-        raise BadInput("a text is wanted here", place=place or key)
-    return found
+def _read_bridges(said: Node | None) -> Mapping[str, str]:
+    """Read a bridge for each of the two; those that are left out are called as usual."""
+    found = {} if said is None else {side: said.member(side) for side in _BRIDGES}
+    return {**_BRIDGES, **{side: _read_word(name) for side, name in found.items() if name is not None}}
 
 
-def _read_words(value: object) -> tuple[str, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
-        raise BadInput("a list of words is wanted here", place="enter")
-    return tuple(value)
-
-
-def _read_seconds(value: object) -> float:
+def _read_seconds(said: Node) -> float:
+    value = said.value
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise BadInput(
-            "how often Neutron's agent looks, in seconds, as its configuration says", place="polling_interval_s"
-        )
+        raise said.fault("how often Neutron's agent looks, in seconds, as its configuration says")
     return float(value)
 
 
-def _read_service(said: Mapping[str, Any], folder: Path) -> Service:
-    file = _find_file(said, "token_file", folder)
-    if file is None:
-        raise BadInput("the file with an administrator's token is wanted here", place="aclflow.token_file")
+def _read_service(said: Node, folder: Path) -> Service:
+    file = folder / _read_word(said.needed("token_file"))
     try:
         token = file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Missing(f"{file} cannot be read: {error.strerror}") from None
-    url, domain = (_read_text(said, key, place=f"aclflow.{key}") for key in ("url", "domain"))
-    return Service(url, token, domain, _find_file(said, "authority", folder))
+    url, domain = (_read_word(said.needed(key)) for key in ("url", "domain"))
+    return Service(url, token, domain, _find_file(said.member("authority"), folder))
 
 
-def _find_file(said: Mapping[str, Any], key: str, folder: Path) -> Path | None:
-    return folder / _read_text(said, key) if key in said else None
+def _find_file(said: Node | None, folder: Path) -> Path | None:
+    return None if said is None else folder / _read_word(said)
 
 
-def _read_boot(value: object) -> Boot | None:
-    if value is None:
-        return None
-    said = _read_mapping(value, "boot")
-    image, flavor = (_read_text(said, key, place=f"boot.{key}") for key in ("image", "flavor"))
-    reachable = said.get("reachable", False)
-    if not isinstance(reachable, bool):
-        raise BadInput("true or false is wanted here", place="boot.reachable")
-    return Boot(image, flavor, reachable)
+def _read_boot(said: Node) -> Boot:
+    image, flavor = (_read_word(said.needed(key)) for key in ("image", "flavor"))
+    reachable = said.member("reachable")
+    return Boot(image, flavor, reachable is not None and reachable.truth())
