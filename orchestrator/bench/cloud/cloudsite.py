@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.bench.qualify.inventory import read_yaml
+from orchestrator.bench.yamlfiles import read_yaml
 from orchestrator.errors import BadInput, Missing, Refused
 from orchestrator.policy.formats.json_node import Node
 

@@ -14,34 +14,13 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import yaml
-
-from orchestrator.errors import BadInput, Missing
-
-Value = TypeVar("Value")
-
-
-def read_yaml(path: Path, what: str, parse: Callable[[object], Value], *, instead: str = "give YAML") -> Value:
-    """Parse a YAML file.
-
-    Raises BadInput with the file and the place in it, and Missing.
-    """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Missing(f"the {what} cannot be read: {error.strerror}", place=str(path)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"not YAML ({' '.join(str(error).split())}): {instead}", place=str(path)) from None
-    try:
-        return parse(document)
-    except BadInput as error:
-        raise BadInput(error.reason, place=f"{path}: {error.place}" if error.place else str(path)) from None
-
+from orchestrator.bench.yamlfiles import read_yaml
+from orchestrator.errors import BadInput
 
 CLIENTS, SERVERS = "bench_clients", "bench_servers"
 _PORTS: Mapping[str, int] = {"ansible_port": 22, "aclflow_bench_port": 5201, "aclflow_bench_http_port": 8080}

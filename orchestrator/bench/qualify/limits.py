@@ -15,8 +15,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.bench.qualify import inventory
 from orchestrator.bench.results import Target
+from orchestrator.bench.yamlfiles import read_yaml
 from orchestrator.errors import BadInput
 
 
@@ -62,7 +62,7 @@ Limits = Mapping[Measure, Target]
 
 def read(path: Path) -> Limits:
     """The limits of a file. Raises BadInput with file and place, and Missing."""
-    return inventory.read_yaml(path, "limits", parse)
+    return read_yaml(path, "limits", parse)
 
 
 def parse(document: object) -> Limits:
