@@ -139,7 +139,7 @@ def _read_networks(said: Node) -> Mapping[str, str]:
 
 
 def _read_bridges(said: Node | None) -> Mapping[str, str]:
-    """Read a bridge for each of the two; those that are left out are called as usual."""
+    """Read a bridge for each of the two; the usual one by default."""
     found = {} if said is None else {side: said.member(side) for side in _BRIDGES}
     return {**_BRIDGES, **{side: _read_word(name) for side, name in found.items() if name is not None}}
 
