@@ -82,6 +82,13 @@ def test_the_edit_forbids_those_clients_and_no_other() -> None:
     assert all(one != other for one, other in pairwise(sorted(clients)))
 
 
+def test_the_edit_gives_no_standing_rule_another_number() -> None:
+    """The service gives none, and rows that count for another rule would all be made anew."""
+    before, after = (cuts.domain_policy(*rules).tenants[0].rule_numbers for rules in ((), (cuts.forbid(["10.0.0.1"]),)))
+    assert before.items() < after.items()
+    assert after["forbidden"] == max(after.values())
+
+
 @contextmanager
 def listening() -> Iterator[tuple[ExitStack, socket.socket, list[tuple[str, int]]]]:
     """A socket that listens, addresses of clients, and a stack that ends what they open."""

@@ -49,13 +49,17 @@ CUT_MS, NONE = Target(1000, whole=True), Target(0, whole=True)
 def domain_policy(*rules: Rule) -> Policy:
     """Return the policy of a domain that tracks connections.
 
-    Its list has these rules, many others, and one that permits the connections.
+    Its list has these rules, many others, and one that permits the connections. These rules stand first and have the
+    highest numbers: the service gives a new rule the next number, wherever it is.
     """
     talk = Rule(
         RuleId("talk"), Action.PERMIT, protocol=TCP, destination=Addresses((SERVER,)), destination_ports=(TALK,)
     )
-    acl = Acl((*rules, *Listed(_RULES).acl().rules, talk), egress_default=Action.DENY)
-    return replace(policy(acl, server_port=RIGHT), return_traffic=ReturnTraffic.TRACKED)
+    standing = (*Listed(_RULES).acl().rules, talk)
+    made = policy(Acl((*rules, *standing), egress_default=Action.DENY), server_port=RIGHT)
+    numbers: dict[str, int] = {rule.id: number for number, rule in enumerate((*standing, *rules), 1)}
+    tenants = replace(made.tenants[0], rule_numbers=numbers), *made.tenants[1:]
+    return replace(made, tenants=tenants, return_traffic=ReturnTraffic.TRACKED)
 
 
 def forbid(clients: Sequence[str]) -> Rule:
