@@ -24,6 +24,7 @@ from orchestrator.bench.traffic.talks import (
     draw_tenth,
     measure_cut,
 )
+from orchestrator.compile.nftables import nftables_objects
 from orchestrator.errors import Drifted
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.model import Packet
@@ -87,6 +88,18 @@ def test_the_edit_gives_no_standing_rule_another_number() -> None:
     before, after = (cuts.domain_policy(*rules).tenants[0].rule_numbers for rules in ((), (cuts.forbid(["10.0.0.1"]),)))
     assert before.items() < after.items()
     assert after["forbidden"] == max(after.values())
+
+
+def test_the_edit_of_a_filter_makes_nothing_anew_but_the_list_itself() -> None:
+    """Each connection is cut by one map or a few rules in front of the parts that stand."""
+    clients = Clients.OUTSIDE.addresses(300)
+    before, few, many = (
+        nftables_objects(cuts.domain_policy(*rules))[Family.IPV4]
+        for rules in ((), (cuts.forbid(clients[:3]),), (cuts.forbid(clients),))
+    )
+    for after, made in ((few, 0), (many, 1)):
+        assert {name for name in before if before[name] != after.get(name)} == {"chain ingress_1"}
+        assert len(after) - len(before) == made
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.compile.filters.filterlists import WORLDS, World, tenant_lists
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
-from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan, row_turns, waves
+from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan, plan_by_address, row_turns, waves
 from orchestrator.compile.nftables.space import Space
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.errors import NotExpressible
@@ -148,6 +148,39 @@ def test_a_long_list_is_cut() -> None:
     (tcp,) = protocol.spans
     assert isinstance(tcp.then, Cut)
     assert all(isinstance(span.then, Rules) and len(span.then.rows) == 1 for span in tcp.then.spans)
+
+
+@pytest.mark.parametrize("shut_out", [1, 100])
+def test_addresses_that_are_shut_out_first_are_a_part_of_their_own(shut_out: int) -> None:
+    """The other rows are planned as without them."""
+    denies = [
+        Rule(RuleId(f"bad{n}"), Action.DENY, source=Addresses((Prefix(Family.IPV4, 0x0A000000 + 2 * n, 32),)))
+        for n in range(shut_out)
+    ]
+    rules = [
+        Rule(
+            RuleId(f"r{n}"),
+            Action.PERMIT,
+            protocol=TCP,
+            source=Addresses((Prefix(Family.IPV4, 0x0A000000 + n // 20 * 2**16, 16),)),
+            destination=Addresses((Prefix(Family.IPV4, 0xC6336400 + n % 20, 32),)),
+        )
+        for n in range(100)
+    ]
+    found = plan_by_address(space_of(Acl((*denies, *rules))))
+    assert isinstance(found, Sequence)
+    head, others = found.parts
+    assert isinstance(head, Rules if shut_out == 1 else Cut)
+    assert _shape_of(others) == _shape_of(plan_by_address(space_of(Acl(tuple(rules)))), shut_out)
+
+
+def _shape_of(found: object, shift: int = 0) -> object:
+    """A plan as values that compare, its rows counted from `shift`."""
+    if isinstance(found, Rules):
+        return [row + shift for row in found.rows]
+    if isinstance(found, Cut):
+        return found.axis, [(span.low, span.high, _shape_of(span.then, shift)) for span in found.spans]
+    return [_shape_of(part, shift) for part in _parts(found)]
 
 
 def _parts(found: object) -> tuple[object, ...]:

@@ -20,8 +20,8 @@ from orchestrator.bench.traffic.addresses import alone
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.compile.nftables import plan
 from orchestrator.errors import BadPolicy
-from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Action, Direction, Packet, Policy, ReturnTraffic, Rule
+from orchestrator.policy.addresses import ANY, Family
+from orchestrator.policy.model import Action, Direction, Packet, Policy, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.protocols import TCP, UDP
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -114,6 +114,33 @@ def test_nftables_with_maps_for_every_address(policy: Policy, rng: random.Random
         for packet in list(conversation(first))[:4]:
             if not domain.meet(packet, fully=True):
                 break
+
+
+@pytest.mark.usefixtures("eager")
+@settings(max_examples=examples(60), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=1, max_rules=6), st.randoms(use_true_random=False))
+def test_nftables_asks_first_for_addresses_that_are_shut_out(policy: Policy, rng: random.Random) -> None:
+    tracked = trackable(populated(_shut_out(policy, rng)))
+    domain = TrackedFilter("nftables", tracked)
+    for first in firsts(tracked, rng, 60):
+        for packet in list(conversation(first))[:4]:
+            if not domain.meet(packet, fully=True):
+                break
+
+
+def _shut_out(policy: Policy, rng: random.Random) -> Policy:
+    """The policy of one tenant with some of its rules' addresses shut out before these rules."""
+    (tenant,) = policy.tenants
+    rules = tenant.acl.rules
+    ends = [(rule, *pair) for rule in rules for pair in ((rule.source, ANY), (ANY, rule.destination))]
+    denies = tuple(
+        Rule(RuleId(f"out{place}"), Action.DENY, rule.direction, source=source, destination=destination)
+        for place, (rule, source, destination) in enumerate(ends)
+        if (source, destination) != (ANY, ANY) and rng.random() < 0.3
+    )
+    numbers = {**tenant.rule_numbers, **{rule.id: 50 + place for place, rule in enumerate(denies)}}
+    acl = replace(tenant.acl, rules=(*denies, *rules))
+    return replace(policy, tenants=(replace(tenant, acl=acl, rule_numbers=numbers),))
 
 
 @pytest.fixture

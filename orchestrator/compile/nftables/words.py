@@ -39,14 +39,14 @@ def address(family: Family, side: str, *, first: bool) -> str:
 
 def interval(axis: Axis, family: Family, low: int, high: int) -> str:
     """Write neighbouring values of an axis, as a prefix where they are one."""
-    if axis in (Axis.SOURCE, Axis.DESTINATION):
-        size = high - low + 1
-        if size > 1 and size & (size - 1) == 0 and low % size == 0:
-            return f"{format_address(family, low)}/{family.bits - size.bit_length() + 1}"
-        ends = format_address(family, low), format_address(family, high)
-    else:
-        ends = str(low), str(high)
-    return ends[0] if low == high else "-".join(ends)
+    if axis not in (Axis.SOURCE, Axis.DESTINATION):
+        return str(low) if low == high else f"{low}-{high}"
+    first, size = format_address(family, low), high - low + 1
+    if size == 1:
+        return first
+    if size & (size - 1) == 0 and low % size == 0:
+        return f"{first}/{family.bits - size.bit_length() + 1}"
+    return f"{first}-{format_address(family, high)}"
 
 
 def spell_owned(prefix: Prefix) -> str:
