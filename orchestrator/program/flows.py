@@ -174,13 +174,8 @@ class FlowTable:
         """Return the same rows with only the used instruction lists, by first use."""
         if len(self.instruction_set) == min(len(self), 1):
             return self
-        first = np.full(len(self.instruction_set), len(self), np.intp)
-        first[self.instructions[::-1]] = np.arange(len(self) - 1, -1, -1)  # of several, the last one stays
-        used = np.argsort(first)[: np.count_nonzero(first < len(self))]
-        rank = np.zeros(len(first), np.uint32)
-        rank[used] = np.arange(len(used), dtype=np.uint32)
-        kept = tuple(self.instruction_set[index] for index in used.tolist())
-        return replace(self, instructions=rank[self.instructions], instruction_set=kept)
+        instructions, kept = _compact_set(self.instructions, self.instruction_set)
+        return replace(self, instructions=instructions, instruction_set=kept)
 
     def row(self, index: int) -> Flow:
         """One row as a value."""
@@ -214,16 +209,32 @@ class FlowTable:
 
 
 def _with_used_sets(tables: Sequence[FlowTable]) -> list[FlowTable]:
-    """Give tables their own sets where a shared set exceeds all their rows.
+    """Give tables a smaller set where the one they share exceeds their rows.
 
     Every block of a program carries the set of the compilation that made it.
     """
-    rows: defaultdict[int, int] = defaultdict(int)
-    for table in tables:
-        rows[id(table.instruction_set)] += len(table)
-    return [
-        each.compact_sets() if rows[id(each.instruction_set)] < len(each.instruction_set) else each for each in tables
-    ]
+    sharing: defaultdict[int, list[int]] = defaultdict(list)
+    for place, table in enumerate(tables):
+        sharing[id(table.instruction_set)].append(place)
+    found = list(tables)
+    for places in sharing.values():
+        parts, shared = [tables[place].instructions for place in places], tables[places[0]].instruction_set
+        ends = np.cumsum([len(part) for part in parts])
+        if ends[-1] < len(shared):
+            instructions, kept = _compact_set(np.concatenate(parts), shared)
+            for place, part in zip(places, np.split(instructions, ends[:-1]), strict=True):
+                found[place] = replace(tables[place], instructions=part, instruction_set=kept)
+    return found
+
+
+def _compact_set(instructions: U32, instruction_set: tuple[bytes, ...]) -> tuple[U32, tuple[bytes, ...]]:
+    """Return indices into the used members of a set, and these by first use."""
+    first = np.full(len(instruction_set), len(instructions), np.intp)
+    first[instructions[::-1]] = np.arange(len(instructions) - 1, -1, -1)  # of several, the last one stays
+    used = np.argsort(first)[: np.count_nonzero(first < len(instructions))]
+    rank = np.zeros(len(first), np.uint32)
+    rank[used] = np.arange(len(used), dtype=np.uint32)
+    return rank[instructions], tuple(instruction_set[index] for index in used.tolist())
 
 
 class FewFlows(FlowTable):

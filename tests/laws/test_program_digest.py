@@ -68,6 +68,21 @@ def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Rand
     assert compacted.instruction_set == used or len(padded.instruction_set) == min(len(padded), 1)
 
 
+@settings(max_examples=examples(120), deadline=None)
+@given(tables(), tables(), st.data())
+def test_joined_tables_have_their_rows_and_no_instructions_that_nobody_uses(
+    one: FlowTable, other: FlowTable, data: st.DataObject
+) -> None:
+    """Parts of a table share its set, as blocks of a program do, also where only some of them are joined."""
+    parts = [table.part(place, place + 1) for table in (one, other) for place in range(len(table))]
+    chosen = data.draw(st.lists(st.sampled_from(parts), unique_by=id)) if parts else []
+    joined = FlowTable.join_tables(chosen)
+    assert joined.rows() == [row for part in chosen for row in part.rows()]
+    few = [len(chosen) < len(table.instruction_set) for table in (one, other)]
+    if all(few):
+        assert set(joined.instruction_set) == {row.instructions for row in joined.rows()}
+
+
 @each_way
 @settings(max_examples=examples(80), deadline=None)
 @given(tables(), tables(), tables())
