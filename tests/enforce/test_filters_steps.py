@@ -97,6 +97,30 @@ def change_law(plane: Plane, old: Policy, new: Policy) -> None:
 
 
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.value)
+def test_an_object_is_brought_into_its_normal_form_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a program is compared, written and read back; after a change, only what the change brings."""
+    here, there = (compiled(POLICIES[name], plane, at) for at, name in enumerate(("whole", "another order"), 1))
+    assert here is not None
+    assert there is not None
+    driver = PLANES[plane](fresh(plane))
+    normal, asked = driver.tool.normal, list[str]()
+
+    def note(name: str, text: str) -> str:
+        asked.append(name)
+        return normal(name, text)
+
+    monkeypatch.setattr(driver.tool, "normal", note)
+    bring(driver, here)
+    assert holds(driver, here)
+    assert len(asked) == len(here.flows)
+    asked.clear()
+    step = gap.step(here, there, (), driver.resolve)
+    driver.apply(step, gap.stamp_of(there))
+    assert holds(driver, there)
+    assert len(asked) == len(step.added)
+
+
+@pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.value)
 @settings(max_examples=examples(25))
 @given(old=policies(max_rules=6), new=policies(max_rules=6))
 def test_every_change_ends_at_the_new_policy(plane: Plane, old: Policy, new: Policy) -> None:

@@ -7,7 +7,8 @@
 
 A row is an object of the filter (`compile/filters/filterrows.py`), so what a foreign hand changed, added or took away
 inside our tables shows as rows that differ, and is put right like every other difference. The last reading of the
-device is remembered, so that an apply knows the whole of it; after any error it is read again.
+device is remembered, so that an apply knows the whole of it; after any error it is read again. The normal form of an
+object's text is made once, however often the object is resolved, compared and written.
 """
 
 from __future__ import annotations
@@ -68,6 +69,13 @@ class Holding:
     without_room: int | None = None
 
 
+class _Normal(NamedTuple):
+    """The text of an object in a program, and the form in which the device lists it."""
+
+    compiled: bytes
+    text: str
+
+
 class Tool(Protocol):
     """Reads and writes one kind of filter."""
 
@@ -97,6 +105,8 @@ class FilterDriver:
         self._legs = legs
         self._held: Objects | None = None
         self._counts: tuple[Count, ...] = ()
+        self._normal: dict[Key, _Normal] = {}
+        """Of the objects that the device holds, and of those resolved since it was written last."""
         self._room = _Room()
 
     def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
@@ -105,7 +115,7 @@ class FilterDriver:
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:  # noqa: ARG002  # there are no ports
         """The rows of this driver's filters, in the form in which the device lists them."""
-        return FlowTable.of(filter_row(key.filter, key.name, text) for key, text in self._normal(flows))
+        return FlowTable.of(filter_row(key.filter, key.name, text) for key, text in self._normalize(flows))
 
     def observe(self, cookies: U64 | None = None) -> Observed:
         """Read everything back; give all of it, or what has some cookies."""
@@ -124,7 +134,8 @@ class FilterDriver:
         self._held = None
         removed = set(self._keys(delta.removed))
         after = {key: text for key, text in before.items() if key not in removed}
-        after.update(self._normal(delta.added))
+        after.update(self._normalize(delta.added))
+        self._normal = {key: known for key, known in self._normal.items() if key in after}
         self.tool.write(before, after, stamp)
         self._held = after
 
@@ -160,15 +171,21 @@ class FilterDriver:
             if flow.table in self.tool.filters:
                 yield Key(Filter(flow.table), flow.match.decode())
 
-    def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
+    def _normalize(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
         """The rows of this driver's filters as objects in normal form."""
         for flow in flows.rows():
             if flow.table in self.tool.filters:
-                name = flow.match.decode()
-                yield (
-                    Key(Filter(flow.table), name),
-                    self.tool.normal(name, self._legs.resolve_legs(flow.instructions.decode())),
-                )
+                key = Key(Filter(flow.table), flow.match.decode())
+                yield key, self._normalize_text(key, flow.instructions)
+
+    def _normalize_text(self, key: Key, compiled: bytes) -> str:
+        """Return an object's text in normal form, which it may have already."""
+        known = self._normal.get(key)
+        if known is not None and (compiled == known.compiled or compiled == known.text.encode()):
+            return known.text
+        text = self.tool.normal(key.name, self._legs.resolve_legs(compiled.decode()))
+        self._normal[key] = _Normal(compiled, text)
+        return text
 
     def _read(self) -> Holding:
         self._held = None
