@@ -22,7 +22,8 @@ from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 PROTOCOLS = {"tcp": TCP, "udp": UDP, "sctp": SCTP, "icmp": ICMP, "icmpv6": ICMPV6}
 
 _TAIL = re.compile(
-    r"(?P<tests>.*?) ?(?P<counter>counter(?: packets (?P<packets>\d+) bytes (?P<bytes>\d+))? )?"
+    r"(?P<tests>(?:[^ ]++(?: ++[^ ]++)*?)??)"  # word by word, which takes a third of the time of going by character
+    r" ?(?P<counter>counter(?: packets (?P<packets>\d+) bytes (?P<bytes>\d+))? )?"
     r"(?P<verdict>accept|drop|return|(?:jump|goto) \S+|)(?: comment \"(?P<comment>[^\"]*)\")?"
     r"(?: # handle (?P<handle>\d+))?\Z"
 )
@@ -240,7 +241,8 @@ class ListedElement:
 
 
 _ELEMENT = re.compile(
-    r"(?P<key>[^\"]*?)(?: counter packets (?P<packets>\d+) bytes (?P<bytes>\d+))?(?: comment \"(?P<comment>[^\"]*)\")?"
+    r"(?P<key>(?:[^ \"]++(?: ++[^ \"]++)*?)??)"
+    r"(?: counter packets (?P<packets>\d+) bytes (?P<bytes>\d+))?(?: comment \"(?P<comment>[^\"]*)\")?"
     r"(?: : (?P<verdict>(?:accept|drop|return|(?:jump|goto) \S+)))?\Z"
 )
 _ONE_ELEMENT = re.compile(r"(?:[^,\"]|\"[^\"]*\")+")
