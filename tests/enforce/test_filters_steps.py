@@ -178,6 +178,28 @@ def test_two_at_once_never_take_the_last_tables_away() -> None:
     assert holds(left, old)
 
 
+@pytest.mark.parametrize("refused", ["iptables-restore", "ip6tables-restore"])
+def test_iptables_changes_no_half_where_either_text_is_refused(refused: str) -> None:
+    """Each text is read once more only where the other half is written first."""
+    old, new = (compiled(POLICIES[name], Plane.IPTABLES, at) for at, name in enumerate(("whole", "empty lists"), 1))
+    assert old is not None
+    assert new is not None
+    machine, ran = FakeIptables(), list[str]()
+    bring(iptables_driver("", machine.run), old)
+
+    def run(command: Sequence[str], text: str) -> str:
+        ran.append(" ".join((command[0], *(each for each in command if each == "--test"))))
+        if command[0] == refused:
+            raise Refused("a text that is not taken")
+        return machine.run(command, text)
+
+    with pytest.raises(Refused):
+        bring(iptables_driver("", run), new)
+    assert holds(iptables_driver("", machine.run), old)
+    restores = [each for each in ran if "-restore" in each]
+    assert restores == ["ip6tables-restore --test", "iptables-restore"][: 1 + refused.startswith("iptables")]
+
+
 # ------------------------------------------------------------------------------------------- the laws find planted bugs
 
 

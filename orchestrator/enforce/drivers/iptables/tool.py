@@ -3,8 +3,8 @@
 Ours are the chain FORWARD with its policy, the chains that FORWARD leads to, and the chain that carries the stamp;
 INPUT, OUTPUT and whoever else has chains there stay as they are. One restore for each IP version replaces all of ours
 at once, whatever changed: an iptables table is one value in the kernel anyhow. Between the two restores the IPv6 table
-may still be the old one; since a packet is of one IP version, the old program or the new one decides it, wholly. Both
-texts are tried before the first is written, and the stamp counts only where both carry it.
+may still be the old one; since a packet is of one IP version, the old program or the new one decides it, wholly. The
+second text is tried before the first is written, and the stamp counts only where both carry it.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class IptablesTool:
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
         """Replace both. Refused, with nothing changed, for a text that iptables does not take."""
         texts = {family: _restoring(family, before, after, stamp) for family in self._programs}
-        for family, text in texts.items():
-            self._run_restore(family, text, "--test")
+        _, *later = texts
+        for family in later:
+            self._run_restore(family, texts[family], "--test")
         for family, text in texts.items():
             self._run_restore(family, text)
 
