@@ -150,6 +150,7 @@ class FilterList:
     def lines(self) -> Iterator[Line]:
         """Every row in order."""
         rules = self.rules
+        kinds = {kind: Kind(kind) for kind in np.unique(self.kind).tolist()}
         columns = (
             _make_prefixes(rules.family, rules.src_hi, rules.src_lo, rules.src_len),
             _make_prefixes(rules.family, rules.dst_hi, rules.dst_lo, rules.dst_len),
@@ -158,7 +159,7 @@ class FilterList:
             zip(rules.dp_lo.tolist(), rules.dp_hi.tolist(), strict=True),
             *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "word_value", "word_mask")),
             (rules.action == PERMIT).tolist(),
-            (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), self._numbers.tolist(), strict=True)),
+            (comment(kinds[kind], n) for kind, n in zip(self.kind.tolist(), self._numbers.tolist(), strict=True)),
             (rules.log == 1).tolist(),
             self.limited.tolist(),
             self.leaves.tolist(),

@@ -260,9 +260,7 @@ class Planner:
         """Leave out what comes behind a row that every packet here matches."""
         certain = self._certain.get(cut)
         if certain is None:
-            looked_at = [axis for axis in AXES if axis not in cut]
-            every = self._space.unbounded[looked_at].all(axis=0)
-            certain = self._certain[cut] = every & (self._space.words[:, 1] == 0)
+            certain = self._certain[cut] = self._space.certain(cut)
         here = certain[rows]
         first = int(here.argmax()) if len(here) else 0
         return rows[: first + 1] if len(here) and here[first] else rows

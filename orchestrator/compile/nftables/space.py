@@ -85,6 +85,11 @@ class Space:
         """The lowest and the highest value of an interval of ranks."""
         return self.starts[axis][first], self.starts[axis][last + 1] - 1
 
+    def certain(self, cut: frozenset[Axis]) -> Bits:
+        """Return which rows match every packet that is left once some axes were cut."""
+        looked_at = [axis for axis in AXES if axis not in cut]
+        return np.asarray(self.unbounded[looked_at].all(axis=0) & (self.words[:, 1] == 0))
+
     def meeting(self, row: int, others: Rows) -> Rows:
         """Return those of some rows that share a packet with a row."""
         value, mask = self.words[row]

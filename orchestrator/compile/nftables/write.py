@@ -20,7 +20,7 @@ from orchestrator.compile.filters import limits as filterlimits
 from orchestrator.compile.filters.filterlists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
-from orchestrator.compile.nftables.space import Axis, Space
+from orchestrator.compile.nftables.space import Axis, Bits, Space
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 
@@ -104,6 +104,7 @@ class PlanWriter:
     doings: Doings = DECIDES
     _chains: dict[int, str] = field(default_factory=dict)
     _conditions: dict[int, list[tuple[Axis | None, str]]] = field(default_factory=dict)
+    _certain_rows: dict[frozenset[Axis], Bits] = field(default_factory=dict)
     _about_icmp: frozenset[int] = field(init=False)
     """The rows that ask for an ICMP type."""
 
@@ -188,7 +189,9 @@ class PlanWriter:
         if not isinstance(plan, Rules) or len(plan.rows) != 1:
             return None
         row = plan.rows[0]
-        return None if self._looked_at(row, plan.cut) else self.space.lines[row]
+        if plan.cut not in self._certain_rows:
+            self._certain_rows[plan.cut] = self.space.certain(plan.cut)
+        return self.space.lines[row] if self._certain_rows[plan.cut][row] else None
 
     def _declare_chain(self, plan: Plan) -> str:
         if id(plan) not in self._chains:
