@@ -138,7 +138,8 @@ def _shut_out(policy: Policy, rng: random.Random) -> Policy:
         for place, (rule, source, destination) in enumerate(ends)
         if (source, destination) != (ANY, ANY) and rng.random() < 0.3
     )
-    numbers = {**tenant.rule_numbers, **{rule.id: 50 + place for place, rule in enumerate(denies)}}
+    numbers: dict[str, int] = {rule.id: 50 + place for place, rule in enumerate(denies)}
+    numbers.update(tenant.rule_numbers)
     acl = replace(tenant.acl, rules=(*denies, *rules))
     return replace(policy, tenants=(replace(tenant, acl=acl, rule_numbers=numbers),))
 
