@@ -6,6 +6,10 @@ An edit forbids a random tenth of the connections: one rule, first in the list, 
 begins with the edited policy, and ends when the last byte of a forbidden connection is heard. So it has the compiler,
 the change of the rows and the caches behind them in it, and neither the service nor the way to it. Every
 connection that the list still permits is heard afterwards (`bench/traffic/talks.py`).
+
+The lists are of a kind that domains that track connections have. On a switch there is another figure, of a list in
+which every other rule names a source port: there each connection has cache entries of its own, all of which the
+switch looks at before the last one is cut.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from orchestrator.bench.traffic.addresses import SERVER, SERVER_ADDRESS, Clients
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import CLIENT, MIDDLE, RIGHT, Line
 from orchestrator.bench.traffic.line import SERVER as SERVER_END
-from orchestrator.bench.traffic.rules import Listed
+from orchestrator.bench.traffic.rules import Kind, Listed
 from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.talks import Cut, Pace, connect_all, draw_tenth, measure_cut
 from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
@@ -46,7 +50,7 @@ _RULES = 1_000
 CUT_MS, NONE = Target(1000, whole=True), Target(0, whole=True)
 
 
-def domain_policy(*rules: Rule) -> Policy:
+def domain_policy(*rules: Rule, kind: Kind = Kind.FEW_SOURCE_PORTS) -> Policy:
     """Return the policy of a domain that tracks connections.
 
     Its list has these rules, many others, and one that permits the connections. These rules stand first and have the
@@ -55,7 +59,7 @@ def domain_policy(*rules: Rule) -> Policy:
     talk = Rule(
         RuleId("talk"), Action.PERMIT, protocol=TCP, destination=Addresses((SERVER,)), destination_ports=(TALK,)
     )
-    standing = (*Listed(_RULES).acl().rules, talk)
+    standing = (*Listed(_RULES, kind=kind).acl().rules, talk)
     made = policy(Acl((*rules, *standing), egress_default=Action.DENY), server_port=RIGHT)
     numbers: dict[str, int] = {rule.id: number for number, rule in enumerate((*standing, *rules), 1)}
     tenants = replace(made.tenants[0], rule_numbers=numbers), *made.tenants[1:]
@@ -137,8 +141,20 @@ def _filter(line: Line) -> Iterator[Firewall]:
         filters.clear(line, Filter.NFTABLES)
 
 
-FIREWALLS: Mapping[str, Callable[[Line], AbstractContextManager[Firewall]]] = MappingProxyType(
-    {"cut_10k": _switch, "cut_10k_nftables": _filter}
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A firewall and the kind of its list."""
+
+    firewall: Callable[[Line], AbstractContextManager[Firewall]]
+    kind: Kind = Kind.FEW_SOURCE_PORTS
+
+
+SUBJECTS: Mapping[str, Subject] = MappingProxyType(
+    {
+        "cut_10k": Subject(_switch),
+        "cut_10k_ports": Subject(_switch, Kind.FIVE_TUPLES),
+        "cut_10k_nftables": Subject(_filter),
+    }
 )
 """The firewalls that are measured, by the beginning of their figures' names."""
 
@@ -149,7 +165,7 @@ def measure(
     progress: Callable[[str], None],
     layout: Layout | None = None,
     connections: int = CONNECTIONS,
-    names: Iterable[str] = FIREWALLS,
+    names: Iterable[str] = SUBJECTS,
 ) -> None:
     """Record for each firewall how soon an edit ends the connections that it forbids.
 
@@ -157,7 +173,7 @@ def measure(
     """
     for name in names:
         try:
-            found = list(_measure_firewall(name, rounds, progress, layout, connections))
+            found = list(_measure_subject(name, rounds, progress, layout, connections))
         except Missing as missing:
             results.absent[f"{name}_ms"] = str(missing)
             continue
@@ -171,31 +187,32 @@ def measure(
         f" of these says and the other end hears; each speaks every {1e3 * pace.forbidden_every_s:.0f} ms, from two"
         " processes beside the one that compiles, on the same processors. All are listened to for"
         f" {pace.after_s:.0f} s after the edit. missed: forbidden connections heard in the last fifth of the time since"
-        " it began; lost: permitted ones that are not heard after the cut"
+        " it began; lost: permitted ones that are not heard after the cut. _ports: every other rule names a source port"
     )
 
 
-def _measure_firewall(
+def _measure_subject(
     name: str,
     rounds: int,
     progress: Callable[[str], None],
     layout: Layout | None,
     connections: int,
 ) -> Iterator[Cut]:
-    with site(layout) as place, Line(place, "cuts") as line, FIREWALLS[name](line) as firewall:
+    subject = SUBJECTS[name]
+    with site(layout) as place, Line(place, "cuts") as line, subject.firewall(line) as firewall:
         for turn in range(rounds):
             progress(f"connections of which an edit forbids a tenth: {name}, round {turn + 1} of {rounds}")
-            yield measure_round(line, firewall, connections, turn)
+            yield measure_round(line, firewall, connections, turn, subject.kind)
 
 
-def measure_round(line: Line, firewall: Firewall, connections: int, seed: int) -> Cut:
+def measure_round(line: Line, firewall: Firewall, connections: int, seed: int, kind: Kind) -> Cut:
     """Open connections, forbid a random tenth of them, and listen.
 
     Raises Drifted where one is silent before the edit.
     """
     clients, forbidden = Clients.OUTSIDE.addresses(connections), draw_tenth(connections, seed)
-    edited = domain_policy(forbid([clients[each] for each in sorted(forbidden)]))
-    firewall.begin(domain_policy())
+    edited = domain_policy(forbid([clients[each] for each in sorted(forbidden)]), kind=kind)
+    firewall.begin(domain_policy(kind=kind))
     with ExitStack() as stack:
         door = stack.enter_context(line.inside(SERVER_END, _listen))
         ends = [(client, 0) for client in clients]
