@@ -23,7 +23,7 @@ from orchestrator.program.countframes import MEDIA_TYPE
 from orchestrator.program.program import Tier
 from orchestrator.store.hits import hitrecords
 from orchestrator.store.hits.history import Resolution
-from orchestrator.store.hits.hitrecords import RuleWatch, TenantHits
+from orchestrator.store.hits.hitrecords import HitOrder, RuleWatch, TenantHits
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import (
@@ -197,10 +197,7 @@ def get_domain_hits(
     """
 
     def read_hits(unit: Unit) -> DomainHits:
-        listed = unit.hits.listed_rules(domain, Tier(tier))
-        wanted = [each for each in listed if contains in each.tenant or contains in each.rule]
-        first = sorted(wanted, key=lambda each: _rank(sort, each.hits), reverse=True)[:limit]
-        lifted = {name: unit.placements.lifted_of(name) for name in {each.tenant for each in first}}
+        found = unit.hits.first_rules(domain, HitOrder(sort), limit=limit, contains=contains, tier=Tier(tier))
         return DomainHits(
             tier=tier,
             items=tuple(
@@ -210,14 +207,14 @@ def get_domain_hits(
                     ahead={},
                     rule=each.rule,
                     tenant=each.tenant,
-                    lifted=each.rule in lifted[each.tenant],
+                    lifted=each.is_lifted,
                     history=None,
                 )
-                for each in first
+                for each in found.rules
             ),
-            rules=len(listed),
-            packets_per_s=sum(each.hits.rate_pps for each in listed),
-            bits_per_s=sum(each.hits.rate_bps for each in listed),
+            rules=unit.hits.count_rules(domain),
+            packets_per_s=found.rate_pps,
+            bits_per_s=found.rate_bps,
         )
 
     return answer(services.control.read(read_hits))

@@ -88,7 +88,7 @@ class DomainHits:
     tier: TierWord
     items: tuple[DomainRuleHits, ...]
     rules: int = describe("of the whole domain")
-    packets_per_s: float = describe("of all these")
+    packets_per_s: float = describe("of all these, and of those that went within the last minute")
     bits_per_s: float
 
 

@@ -92,6 +92,9 @@ def test_a_rule_is_pinned_and_released(admin: Client) -> None:
     assert (seen.rule, seen.wish, seen.because) == ("web", "pinned", "pinned by the operator")
     assert seen.lifted is not None
     assert seen.parts >= 2
+    assert [(each.rule, each.lifted) for each in admin.hits.read_domain("lifts", contains="we").items] == [
+        ("web", True)
+    ]
     kinds = {event.kind for event in admin.events.read(limit=1000).items}
     assert kinds >= {"placement.wished", "placement.lifted"}
     admin.placement.leave_to_chooser("lifts", "shop", "web")

@@ -131,7 +131,8 @@ def test_a_store_that_comes_to_this_schema_in_the_middle_of_two_steps_stays_ther
             "ALTER TABLE tenants DROP COLUMN confirm_by; ALTER TABLE tenants DROP COLUMN confirm_base;"
             "ALTER TABLE tenants DROP COLUMN confirm_s;"
             "DROP INDEX endpoints_port_unique; ALTER TABLE endpoints DROP COLUMN shared;"
-            "ALTER TABLE spreads DROP COLUMN down;"
+            "ALTER TABLE spreads DROP COLUMN down; DROP INDEX acl_rules_current_number;"
+            "DROP INDEX tenants_by_domain; CREATE INDEX tenants_by_domain ON tenants (domain);"
             "DROP TABLE host_ports; ALTER TABLE endpoints DROP COLUMN generation;"
             f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012';"
         )

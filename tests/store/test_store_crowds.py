@@ -10,19 +10,25 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
-from store.scenes import endpoint
+from store.scenes import acl, endpoint, rule
 from store.steps import ticking
 
+from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.program.counts import Counts
+from orchestrator.program.program import Tier
 from orchestrator.store import open_store
+from orchestrator.store.hits.history import HitHistory
+from orchestrator.store.hits.hitrecords import HitOrder
 from orchestrator.store.points.pointrecords import PointReport
 from orchestrator.store.records import EndpointRecord, FirewallRecord, HostRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.points import PointState
 
-FEW, MANY = 10, 400
+FEW, MANY, RULES = 10, 400, 16
 AGENT = "f5"
 
 Work = Callable[[Unit], object]
@@ -45,11 +51,22 @@ def filled(path: Path, size: int) -> Path:
             unit.domains.put_endpoint("pop", endpoint(f"e{number}", at, port=f"p{number}", tenant=f"t{number}"))
             unit.domains.add_host("pop", HostRecord(f"h{number}", 1 + number, "up"))
             unit.firewalls.add("pop", FirewallRecord(f"f{number}", Plane.NFTABLES))
+            unit.acls.replace(
+                f"t{number}", acl(*(rule(f"r{port}", port, str(owned)) for port in range(RULES))), author="x"
+            )
         enrol(unit, AGENT, Plane.NFTABLES.value)
         generation = unit.domains.get("pop").generation
         held = PointReport("h5", generation, bytes(16), PointState.ENFORCED, ports=("p5", "p6", "elsewhere"))
         unit.enforcers.report(enrol(unit, "c", "openflow"), [held])
+        HitHistory(unit.transaction, "pop").append(counted(size * RULES))
     return path
+
+
+def counted(rules: int) -> Counts:
+    """Counts of rules 1 to `rules`, those with a higher number the more."""
+    numbers = np.arange(1, rules + 1)
+    first = np.uint64(Cookie(Tier.HOST, Kind.RULE).pack())
+    return Counts(numbers.astype(np.uint64) | first, numbers, numbers * 100, numbers * 0, numbers)
 
 
 def enrol(unit: Unit, name: str, kind: str) -> int:
@@ -61,6 +78,10 @@ def agent(unit: Unit) -> int:
     return next(each.id for each in unit.enforcers.list("pop") if each.name == AGENT)
 
 
+def first_rules(order: HitOrder) -> Work:
+    return lambda unit: unit.hits.first_rules("pop", order, limit=100)
+
+
 WORK: dict[str, Work] = {
     "an agent's load": lambda unit: unit.firewalls.report_load(agent(unit), Load(1, 2, 3, 4)),
     "whom an agent speaks for": lambda unit: unit.enforcers.check_hosts(agent(unit), (AGENT,), place="body"),
@@ -70,6 +91,7 @@ WORK: dict[str, Work] = {
     "a tenant's endpoints": lambda unit: unit.domains.endpoints("pop", tenant="t5"),
     "a page of endpoints": lambda unit: unit.domains.page_endpoints("pop", limit=5, marker="e2"),
     "a page of tenants": lambda unit: unit.tenants.list(limit=5, marker="t2"),
+    **{f"a domain's first rules by {order.value}": first_rules(order) for order in HitOrder},
     "an endpoint that is written": lambda unit: unit.domains.put_endpoint(
         "pop", endpoint("e8", "10.0.8.9/32", port="p8", tenant="t8")
     ),

@@ -20,6 +20,7 @@ from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.store import open_store
+from orchestrator.store.hits.hitrecords import HitOrder
 from orchestrator.store.unit import Unit
 
 SHORT, LONG = 10, 200
@@ -113,7 +114,8 @@ LOOKS: dict[str, Work] = {
     "what expires": lambda unit: (unit.expiry.next_due(), unit.expiry.overdue()),
     "the groups": lambda unit: unit.groups.list("blue"),
     "what rules decided": lambda unit: unit.hits.totals("blue"),
-    "what all rules decided": lambda unit: unit.hits.listed_rules("pop"),
+    "the first rules of the domain": lambda unit: unit.hits.first_rules("pop", HitOrder.RATE, limit=5),
+    "how many rules there are": lambda unit: unit.hits.count_rules("pop"),
 }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,19 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from law_examples import examples
 from store.conftest import FakeWall
-from store.scenes import acl, populate, rule
+from store.scenes import acl, populate, prefix, rule
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.policy.model import RuleId
 from orchestrator.program.countframes import CountFrame, Loss, Note, decode_frames, encode_frames
 from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join_counts, sum_rows
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
+from orchestrator.store.hits import rules
 from orchestrator.store.hits.history import HitHistory, Resolution
-from orchestrator.store.hits.hitrecords import RuleHits
+from orchestrator.store.hits.hitrecords import HitOrder, RuleHits
 from orchestrator.store.records import HostRecord
 from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.transaction import HistorySettings, StoreSettings
+from orchestrator.store.unit import Unit
 
 HOSTS = ("host1", "host2")
 
@@ -201,6 +206,92 @@ def test_what_a_tenant_counted_goes_with_it(store: Store) -> None:
     take(store, 1, frame("host1", 2, (cookies["b"], 5)))
     with store.read() as unit:
         assert unit.hits.rates("pop").packets.tolist() == [5]
+
+
+def _rank(order: HitOrder, hits: RuleHits) -> float:
+    """What an order asks a rule for; nothing in the order of lists."""
+    moment = hits.last_hit.timestamp() if hits.last_hit else 0.0
+    ranks = {HitOrder.RATE: hits.rate_pps, HitOrder.PACKETS: hits.packets, HitOrder.BYTES: hits.bytes}
+    return ranks.get(order, moment if order is HitOrder.LAST_HIT else 0.0)
+
+
+Entry = tuple[str, str, RuleHits, int]
+"""A rule with its tenant, counts and number."""
+
+
+def _every_rule(unit: Unit) -> list[Entry]:
+    """All rules of the domain as they stand."""
+    return [
+        (name, each, hits, unit.acls.current(name).numbers[RuleId(each)])
+        for name in (f"t{number}" for number in range(6))
+        for each, hits in unit.hits.totals(name).rules.items()
+    ]
+
+
+def _first_of_all(every: list[Entry], order: HitOrder, contains: str, limit: int) -> list[Entry]:
+    """The first rules, found by looking at all of them: ranked ones, then the others as they stand."""
+    named = [each for each in every if contains in each[0] or contains in each[1]]
+    ranked = sorted((each for each in named if _rank(order, each[2]) > 0), key=lambda each: each[3])
+    ranked.sort(key=lambda each: _rank(order, each[2]), reverse=True)
+    return [*ranked, *(each for each in named if not _rank(order, each[2]) > 0)][:limit]
+
+
+@pytest.mark.parametrize("few", [9, 10_000])
+def test_the_first_rules_of_a_domain_are_those_among_all(
+    store: Store, wall: FakeWall, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_FIRST_NUMBERS", "_MOST_NUMBERS", "_MOST_NAMED"):
+        monkeypatch.setattr(rules, name, few)
+    chance = random.Random(7)
+    with store.write() as unit:
+        unit.domains.create("pop")
+        unit.domains.create("else")
+        unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
+        for number in range(7):
+            domain = "pop" if number < 6 else "else"
+            own = prefix(f"10.{number}.0.0/16")
+            unit.tenants.create(f"t{number}", name="", domain=domain, prefixes=[own])
+            names = [f"r{port}" for port in chance.sample(range(200), 8 * number)]  # the first has no rule
+            listed = (rule(name, port, str(own)) for port, name in enumerate(names))
+            unit.acls.replace(f"t{number}", acl(*listed), author="ann")
+    with store.read() as unit:
+        numbers = [each for of in range(1, 7) for each in unit.acls.current(f"t{of}").numbers.values()]
+    claim(store, "host1", 1)
+    for sequence in range(1, 5):  # counts are few and small, so many are equal; the oldest are no part of a rate
+        rows = [(cookie(Kind.RULE, each), chance.randint(1, 3)) for each in chance.sample(numbers, 60)]
+        rows += [(cookie(Kind.INGRESS_DEFAULT, 1), 5), (cookie(Kind.RULE, numbers[0], Tier.SERVER), 1_000)]
+        assert take(store, 1, frame("host1", sequence, *rows)) == ()
+        wall.move(seconds=35)
+    with store.write() as unit:
+        unit.acls.delete_rule("t5", next(iter(unit.acls.current("t5").numbers)), author="ann")
+        unit.acls.replace("t4", acl(), author="ann")
+    with store.read() as unit:
+        every = _every_rule(unit)
+        for order, contains, limit in product(HitOrder, ("", "9", "t3", "R", "%", "none"), (7, 1000)):
+            found = unit.hits.first_rules("pop", order, limit=limit, contains=contains)
+            expected = [each[:3] for each in _first_of_all(every, order, contains, limit)]
+            assert [(each.tenant, each.rule, each.hits) for each in found.rules] == expected, (order, contains, limit)
+        assert unit.hits.count_rules("pop") == len(every) == 8 * (1 + 2 + 3) + 39
+        rates = [each.hits.rate_pps for each in unit.hits.first_rules("pop", HitOrder.LIST, limit=1000).rules]
+        assert sum(rates) > 0
+        assert unit.hits.first_rules("pop", HitOrder.LIST, limit=1).rate_pps >= sum(rates) - 1e-9
+        with pytest.raises(NotFound):
+            unit.hits.first_rules("nowhere", HitOrder.RATE, limit=1)
+
+
+def test_first_rules_are_found_behind_many_that_are_gone(store: Store) -> None:
+    """Lists that were written anew leave counts of rules that are nobody's, ahead of all others."""
+    scene(store)
+    claim(store, "host1", 1)
+    for sequence in range(1, 60):
+        with store.write() as unit:
+            unit.acls.replace("blue", acl(rule(f"r{sequence}"), rule("last", 81)), author="ann")
+            numbers = unit.acls.current("blue").numbers
+        gone, stays = (cookie(Kind.RULE, numbers[RuleId(name)]) for name in (f"r{sequence}", "last"))
+        take(store, 1, frame("host1", sequence, (gone, 1_000 - sequence), (stays, 1)))
+    with store.read() as unit:
+        found = unit.hits.first_rules("pop", HitOrder.PACKETS, limit=2).rules
+    assert [(each.rule, each.hits.packets) for each in found] == [("r59", 941), ("last", 59)]
 
 
 def test_history_falls_in_resolution_and_adds_up(store: Store, wall: FakeWall) -> None:

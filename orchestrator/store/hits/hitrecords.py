@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,13 +63,36 @@ class RuleCounts:
         return len(self.number)
 
 
+class HitOrder(enum.Enum):
+    """The order of rules: that of the lists, or by what they counted."""
+
+    LIST = "list"
+    RATE = "rate"
+    PACKETS = "packets"
+    BYTES = "bytes"
+    LAST_HIT = "last_hit"
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A rule of a tenant's list with its counts, for tables over a domain."""
 
     tenant: str
     rule: str
+    is_lifted: bool
     hits: RuleHits
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRules:
+    """The first rules of a domain in an order.
+
+    `rate_pps` and `rate_bps` are of all its tenants' rules, those that went within the last minute included.
+    """
+
+    rules: tuple[Listed, ...]
+    rate_pps: float
+    rate_bps: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,11 @@ they are replaced. Tiers are never added up, for a packet passes through several
 `counting.py`, how they are kept in `hits/history.py`.
 
 `HitSum` counts all rules of a domain together, by tier and by decider: as many sums for any number of rules.
+
+**The first rules of a domain** are found by their counts, which are columns, and only then by name: what is read of the
+lists is a row for each rule that is returned. Rules of which there is nothing to rank follow in the order of tenants
+and lists. A count may be of a rule that is gone, so numbers are looked up in portions until there are enough. A search
+for a part of a name has the database look at all names; where few have it, only these are ranked.
 """
 
 from __future__ import annotations
@@ -15,16 +20,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, func, or_, select
 
-from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
-from orchestrator.program.counts import U64, Counts
+from orchestrator.compile.cookies import HIGHEST_NUMBER, NUMBER_BITS, Cookie, Kind
+from orchestrator.program.counts import NO_COUNTS, U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.acls.spans import holds_now
-from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution
+from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution, Window
 from orchestrator.store.hits.hitrecords import (
+    FirstRules,
+    HitOrder,
     HitStretch,
     Lapse,
     Listed,
@@ -35,7 +43,7 @@ from orchestrator.store.hits.hitrecords import (
     Watch,
 )
 from orchestrator.store.schema.acls import acl_rules, acl_versions
-from orchestrator.store.schema.core import tenants
+from orchestrator.store.schema.core import placements, tenants
 from orchestrator.store.schema.hits import hit_feeds, hit_losses
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction
@@ -44,6 +52,19 @@ RATE_OVER = MINUTE
 """Over how long the rate of a rule is taken."""
 
 _KIND_SHIFT = np.uint64(48)
+_NUMBER_SHIFT = np.uint64(NUMBER_BITS)
+_FIRST_NUMBERS = 1024
+"""So many rules are ranked at first."""
+_MOST_NUMBERS = 1024
+"""So many rules are looked up by number at once."""
+_MOST_NAMED = 10_000
+"""Where more rules than that have a part of a name, rules are asked for it in the order of their counts."""
+_IS_CURRENT = (acl_versions.c.tenant == tenants.c.number) & (acl_versions.c.version == tenants.c.acl_version)
+_IS_PLACED = (
+    (placements.c.domain == tenants.c.domain)
+    & (placements.c.tenant == acl_rules.c.tenant)
+    & (placements.c.rule_id == acl_rules.c.rule_id)
+)
 _TENANT_KINDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _MOST_LAPSES = 100
 
@@ -75,19 +96,68 @@ class Hits:
         self._tx.domain(domain)
         return sums_of(self._tx, domain)
 
-    def listed_rules(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
-        """Every rule of every tenant of a domain."""
+    def first_rules(
+        self, domain: str, order: HitOrder, *, limit: int, contains: str = "", tier: Tier = Tier.HOST
+    ) -> FirstRules:
+        """The rules of all tenants of a domain that come first in an order, most first.
+
+        Of equal ones the older rule is first. `contains` limits them to tenants and rules with that in their name.
+        """
+        self._tx.domain(domain)
+        history = HitHistory(self._tx, domain)
+        totals = _of_tenants_rules(history.totals(), tier)
+        window = history.window(self._tx.micros - RATE_OVER)
+        window = replace(window, counts=_of_tenants_rules(window.counts, tier))
+        named = self._find_named(domain, contains) if contains else None
+        ranked = _rank_numbers(order, totals, window.counts, named)
+        rows = self._name_numbers(domain, ranked, contains, limit)
+        if len(rows) < limit:
+            known = {row.number for row in rows}
+            listed = self._tx.read(_list_rules(domain, contains).limit(limit)) if named is None else named
+            rows += [row for row in listed if row.number not in known][: limit - len(rows)]
+        cookies = _cookies(tier, Kind.RULE, (row.number for row in rows))
+        hits = _join_hits(totals.at(cookies), window)
+        seconds = _seconds_of(window)
+        return FirstRules(
+            tuple(
+                Listed(row.id, row.rule_id, row.lifted is not None, each) for row, each in zip(rows, hits, strict=True)
+            ),
+            rate_pps=float(window.counts.packets.sum()) / seconds,
+            rate_bps=float(window.counts.byte_counts.sum()) * 8 / seconds,
+        )
+
+    def count_rules(self, domain: str) -> int:
+        """How many rules the current lists of all tenants of a domain have."""
         self._tx.domain(domain)
         query = (
-            select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number)
+            select(func.coalesce(func.sum(acl_versions.c.rules), 0))
             .select_from(tenants)
-            .join(acl_rules, holds_now(acl_rules, tenants.c.number))
+            .join(acl_versions, _IS_CURRENT)
             .where(tenants.c.domain == domain)
-            .order_by(tenants.c.id, acl_rules.c.order_key)
         )
-        rows = self._tx.read(query).all()
-        found = self._hits(domain, _cookies(tier, Kind.RULE, (row.number for row in rows)))
-        return [Listed(row.id, row.rule_id, hits) for row, hits in zip(rows, found, strict=True)]
+        return int(self._tx.read(query).scalar_one())
+
+    def _find_named(self, domain: str, contains: str) -> Sequence[Row[Any]] | None:
+        """Return the current rules with a part of a name, in the order of lists; None where that is many."""
+        rows = self._tx.read(_list_rules(domain, contains).limit(_MOST_NAMED + 1)).all()
+        return rows if len(rows) <= _MOST_NAMED else None
+
+    def _name_numbers(self, domain: str, ranked: Iterator[U64], contains: str, limit: int) -> list[Row[Any]]:
+        """Return the first `limit` current rules among numbers, in their order."""
+        found: list[Row[Any]] = []
+        size = limit
+        for numbers in ranked:
+            start = 0
+            while start < len(numbers) and len(found) < limit:
+                portion = numbers[start : start + size].tolist()
+                rows = self._tx.read(_rules_numbered(domain, contains).where(acl_rules.c.number.in_(portion)))
+                by_number = {row.number: row for row in rows}
+                found += [by_number[number] for number in portion if number in by_number]
+                start += size
+                size = min(2 * size, _MOST_NUMBERS)
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
         """Return the counts of all rules of a domain since a time, with rates.
@@ -210,18 +280,48 @@ class Hits:
     def _hits(self, domain: str, cookies: U64) -> list[RuleHits]:
         """Counts of some cookies, in their order."""
         history = HitHistory(self._tx, domain)
-        totals = history.totals(cookies)
-        window = history.window(self._tx.micros - RATE_OVER)
-        moved = window.counts.at(cookies)
-        seconds = max(window.until - window.since, SECOND) / SECOND
-        columns = zip(
-            totals.packets.tolist(), totals.byte_counts.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
-            (moved.packets / seconds).tolist(), (moved.byte_counts * (8 / seconds)).tolist(), strict=True,
-        )  # fmt: skip
-        return [
-            RuleHits(packets, byte_count, resets, from_micros(last) if last else None, pps, bps)
-            for packets, byte_count, resets, last, pps, bps in columns
-        ]
+        return _join_hits(history.totals(cookies), history.window(self._tx.micros - RATE_OVER))
+
+
+def _join_hits(totals: Counts, window: Window) -> list[RuleHits]:
+    """Join counts of all time, in their order, with the rates of a time."""
+    moved = window.counts.at(totals.cookie)
+    seconds = _seconds_of(window)
+    columns = zip(
+        totals.packets.tolist(), totals.byte_counts.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
+        (moved.packets / seconds).tolist(), (moved.byte_counts * (8 / seconds)).tolist(), strict=True,
+    )  # fmt: skip
+    return [
+        RuleHits(packets, byte_count, resets, from_micros(last) if last else None, pps, bps)
+        for packets, byte_count, resets, last, pps, bps in columns
+    ]
+
+
+def _seconds_of(window: Window) -> float:
+    return max(window.until - window.since, SECOND) / SECOND
+
+
+def _rank_numbers(order: HitOrder, totals: Counts, moved: Counts, named: Iterable[Row[Any]] | None) -> Iterator[U64]:
+    """Yield the numbers of counted rules in portions, most first; of equal ones the lowest first.
+
+    `named` limits them. The first portion is small: mostly it is enough, and nothing else needs to be sorted.
+    """
+    columns = {
+        HitOrder.LIST: (NO_COUNTS, NO_COUNTS.packets),
+        HitOrder.RATE: (moved, moved.packets),
+        HitOrder.PACKETS: (totals, totals.packets),
+        HitOrder.BYTES: (totals, totals.byte_counts),
+        HitOrder.LAST_HIT: (totals, totals.last_hit),
+    }
+    counts, ranks = columns[order]
+    numbers = counts.cookie & np.uint64(HIGHEST_NUMBER)
+    counted = ranks > 0
+    if named is not None:
+        counted &= np.isin(numbers, np.array([row.number for row in named], np.uint64))
+    numbers, ranks = numbers[counted], ranks[counted]
+    least = np.partition(ranks, -_FIRST_NUMBERS)[-_FIRST_NUMBERS] if len(ranks) > _FIRST_NUMBERS else 0
+    for portion in (ranks >= least, ranks < least):
+        yield numbers[portion][np.argsort(-ranks[portion], kind="stable")]
 
 
 def _met_later(hits: RuleHits, elsewhere: RuleHits) -> RuleHits:
@@ -245,6 +345,47 @@ def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
     """The cookies of rule numbers."""
     column: U64 = np.array(list(numbers), np.uint64) | np.uint64(Cookie(tier, kind).pack())
     return column
+
+
+def _rules_numbered(domain: str, contains: str) -> Select[Any]:
+    """Select the current rules of a domain's tenants, to be limited to some numbers.
+
+    The domain is asked in a way in which no index helps, or SQLite looks through all its tenants.
+    """
+    query = (
+        select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number, placements.c.lifted)
+        .select_from(acl_rules)
+        .join(tenants, tenants.c.number == acl_rules.c.tenant)
+        .join(placements, _IS_PLACED, isouter=True)
+        .where(tenants.c.domain.concat("") == domain, acl_rules.c.until_version.is_(None))
+    )
+    return query.where(_is_named(contains)) if contains else query
+
+
+def _list_rules(domain: str, contains: str) -> Select[Any]:
+    """Select the current rules of a domain in the order of tenants and lists."""
+    query = (
+        select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number, placements.c.lifted)
+        .select_from(tenants)
+        .join(acl_rules, holds_now(acl_rules, tenants.c.number))
+        .join(placements, _IS_PLACED, isouter=True)
+        .where(tenants.c.domain == domain)
+        .order_by(tenants.c.id, acl_rules.c.order_key)
+    )
+    return query.where(_is_named(contains)) if contains else query
+
+
+def _is_named(contains: str) -> ColumnElement[bool]:
+    """Whether a part of the name of a tenant or rule is as asked for.
+
+    Asked by a function that both databases have, for LIKE does not tell upper from lower case on SQLite.
+    """
+    return or_(*(func.replace(name, contains, "") != name for name in (tenants.c.id, acl_rules.c.rule_id)))
+
+
+def _of_tenants_rules(counts: Counts, tier: Tier) -> Counts:
+    """The rows of tenants' rules on a tier, ascending by rule number."""
+    return counts.take(counts.cookie >> _NUMBER_SHIFT == np.uint64(Cookie(tier, Kind.RULE).pack()) >> _NUMBER_SHIFT)
 
 
 def _of_rules(counts: Counts, tier: Tier) -> Counts:

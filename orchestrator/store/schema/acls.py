@@ -57,6 +57,10 @@ Index(
     sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
 )  # fmt: skip
 Index(
+    "acl_rules_current_number", acl_rules.c.number, unique=True,
+    sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
+)  # fmt: skip
+Index(
     "acl_rules_ended", acl_rules.c.tenant, acl_rules.c.until_version,
     sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
 )  # fmt: skip

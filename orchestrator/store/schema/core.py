@@ -65,7 +65,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-HEAD = "0032"
+HEAD = "0033"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -114,7 +114,7 @@ tenants = Table(
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("id", NAME, nullable=False, unique=True),
-    Column("domain", NAME, ForeignKey("domains.id"), nullable=False, index=True),
+    Column("domain", NAME, ForeignKey("domains.id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("version", COUNT, nullable=False),
     Column("acl_version", COUNT, nullable=False),
@@ -131,6 +131,7 @@ tenants = Table(
     Column("quota_analysis", COUNT),
     Column("confirm_s", COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
+    Index("tenants_by_domain", "domain", "id", unique=True),
     sqlite_with_rowid=False,
 )
 
