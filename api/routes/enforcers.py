@@ -55,7 +55,7 @@ from orchestrator.store.points.generations import RESTORE_IT
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page
-from orchestrator.wire.points import Enforcer, Epoch
+from orchestrator.wire.points import Enforcer, Epoch, Leading
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
 reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=LargeReport, responses=problem_responses())
@@ -76,6 +76,11 @@ OfEpoch = Annotated[
     Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller; who took over from it has a higher"),
 ]
 ProgramTier = Annotated[Literal["host", "server", "edge"], Query(description="switches, firewall VNFs, edges")]
+
+
+SwitchTier = Annotated[Literal["host", "edge"], Query(description="switches of hosts, or edges")]
+Silence = Annotated[float, Query(ge=1, le=3600, description="who was not heard for so long leads no switch")]
+Begins = Annotated[bool, Query(description="the caller was started anew: it leads none of those that it led before")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,24 @@ def get_enforcer(_: DomainReader, services: ServicesDep, domain: NamePath, enfor
     """One enforcement point."""
     record = services.control.read(lambda unit: _read_enforcer(unit, domain, enforcer))
     return answer(record, tag=etag(record.epoch))
+
+
+@router.get("/domains/{domain}/enforcers/{enforcer}/leading", response_model=Leading)
+def get_leading(
+    _: TheEnforcer,
+    services: ServicesDep,
+    domain: NamePath,  # noqa: ARG001  # checked with the caller
+    enforcer: NumberPath,
+    tier: SwitchTier = "host",
+    silence_s: Silence = 2.5,
+    begins: Begins = False,
+) -> Response:
+    """Which of the domain's switches nobody leads, for controllers that share them."""
+    return answer(
+        services.control.read(
+            lambda unit: unit.enforcers.leading(enforcer, Tier(tier), silence_s=silence_s, begins=begins)
+        )
+    )
 
 
 @router.delete("/domains/{domain}/enforcers/{enforcer}", response_model=Gone)

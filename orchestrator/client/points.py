@@ -37,7 +37,7 @@ from orchestrator.wire.enrolment import (
 )
 from orchestrator.wire.firewalls import Load
 from orchestrator.wire.hits import RefusedHosts
-from orchestrator.wire.points import Enforcer, Epoch, Impostor
+from orchestrator.wire.points import Enforcer, Epoch, Impostor, Leading
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,11 @@ class PointCalls(Calls):
         epoch = document_of(Epoch, self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch")).epoch
         self._service.speak_as(epoch)
         return epoch
+
+    def read_leading(self, domain: str, enforcer: int, tier: Tier, *, silence_s: float, begins: bool) -> Leading:
+        """Return which of a domain's switches nobody leads, and who leads the others."""
+        path = f"{enforcer_path(domain, enforcer)}/leading"
+        return self._service.read_document(Leading, path, tier=tier.value, silence_s=silence_s, begins=int(begins))
 
     def watch_program(
         self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, wait_s: float = 30.0

@@ -5,13 +5,15 @@
        └──────── Reporter ◀───────┘  points, hits
 
 Everything it needs to keep its switches at the last known program is on its disk: it starts, and repairs switches,
-while the service is away. It takes over the domain's switches when it starts (a higher epoch); who led them before
-stands by. When it stops, switches go on as they were last programmed.
+while the service is away. It takes its share of the domain's switches when it starts (a higher epoch); who led them
+before stands by. What a controller led that is gone, the others take (`succession.py`). When it stops, switches go on
+as they were last programmed.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,11 +38,20 @@ from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
 from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.stopsignal import AskedToEnd
+from orchestrator.enforce.succession import (
+    LOOK_AGAIN_S,
+    SIGN_OF_LIFE_S,
+    SILENCE_S,
+    Share,
+    Succession,
+    share_of,
+)
 from orchestrator.enforce.switchservice import EdgeService, HostService, SpreadService
 from orchestrator.enforce.watch import ProgramSource, Watch
 from orchestrator.errors import Missing, TryAgain
 from orchestrator.largepages import keep_gathered
 from orchestrator.program.program import Tier
+from orchestrator.wire.points import Leading
 
 log = structlog.get_logger()
 
@@ -59,6 +70,10 @@ class Service(ProgramSource, ReportSink, CountSink, SightingSink, ImpostorSink, 
 
     def read_hosts(self, domain: str) -> tuple[Host, ...]:
         """The hosts of a domain."""
+        ...
+
+    def read_leading(self, domain: str, enforcer: int, *, silence_s: float, begins: bool = False) -> Leading | None:
+        """Which switches nobody leads; None where switches are not shared. Raises TryAgain."""
         ...
 
     def close(self) -> None:
@@ -101,10 +116,13 @@ class Controller:
         self._service = service
         self._taking_over = threading.Lock()
         self._leads = False
+        self._succession = Succession(credentials.enforcer)
         kept = state.program()
         self._keeper = Keeper(state, kept)
         domain = credentials.domain
-        self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over, self._is_busy)
+        self._reporter = Reporter(
+            service, domain, credentials.enforcer, self._take_over, self._is_busy, sign_of_life_s=SIGN_OF_LIFE_S
+        )
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._hosts = Chore("hosts", self._read_hosts, settings.hosts_every_s)
         self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
@@ -113,6 +131,7 @@ class Controller:
         self._alarming = Chore("impostors", impostors.report_due, LOOK_S)
         self._links = Links(service, domain, credentials.enforcer, self._take_over)
         self._linking = Chore("links", self._links.report_due, LINKS_S)
+        self._succeeding = Chore("succession", self._succeed, LOOK_AGAIN_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(
             self._reporter.point,
@@ -155,7 +174,7 @@ class Controller:
         except TryAgain as error:
             log.warning("controller.alone", error=str(error), epoch=self._credentials.epoch)
         self._fleet.set_hosts(self._state.hosts())
-        chores = (self._hosts, self._telling, self._alarming, self._linking, self._keeping)
+        chores = (self._hosts, self._telling, self._alarming, self._linking, self._keeping, self._succeeding)
         for part in (self._reporter, self._counts, self._watch, self._launcher, *chores):
             part.start()
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
@@ -166,6 +185,7 @@ class Controller:
         Loops go before switches, so that nobody is told of lost connections: a successor may have them already.
         """
         self._watch.stop()
+        self._succeeding.stop()
         self._hosts.stop()
         self._fleet.stop()
         self._launcher.stop()
@@ -180,21 +200,51 @@ class Controller:
         log.info("controller.stopped")
 
     def _take_over(self) -> None:
-        """Get an epoch above all others, once in this life.
+        """Take our share under an epoch above all others, once in this life.
 
         Raises TryAgain while the service is away.
         """
         with self._taking_over:
             if self._leads:
                 return
-            known = self._credentials
-            epoch = self._service.begin_epoch(known.domain, known.enforcer)
-            self._credentials = replace(known, epoch=epoch)
-            self._fleet.lead(epoch)
+            seen = self._read_leading(begins=True)
+            epoch = self._begin_epoch()
+            if seen is None:
+                self._fleet.lead(epoch)
+            else:
+                self._fleet.lead(epoch, self._share_of(seen), led=frozenset(seen.led))
             self._leads = True
-            log.info("controller.leads", epoch=epoch)
+            log.info("controller.leads", epoch=epoch, leaders=[] if seen is None else list(seen.leaders))
+
+    def _succeed(self) -> None:
+        """Take switches that another controller led and leads no more."""
+        standing_by = self._fleet.standing_by()
+        seen = self._read_leading() if standing_by and self._leads else None
+        if seen is None:
+            return
+        self._fleet.set_share(self._share_of(seen))
+        hosts = self._succession.choose_hosts(seen, standing_by, self._fleet.leads_any(), time.monotonic())
+        if hosts:
+            with self._taking_over:
+                epoch = self._begin_epoch()
+                self._fleet.lead_hosts(epoch, hosts)
+            log.info("controller.succeeds", epoch=epoch, hosts=sorted(hosts), leaders=list(seen.leaders))
+
+    def _read_leading(self, *, begins: bool = False) -> Leading | None:
+        known = self._credentials
+        return self._service.read_leading(known.domain, known.enforcer, silence_s=SILENCE_S, begins=begins)
+
+    def _share_of(self, seen: Leading) -> Share:
+        return share_of(self._credentials.enforcer, seen.leaders)
+
+    def _begin_epoch(self) -> int:
+        """Get an epoch above all others. To be called with the lock of taking over."""
+        known = self._credentials
+        epoch = self._service.begin_epoch(known.domain, known.enforcer)
+        self._credentials = replace(known, epoch=epoch)
         # A full disk costs the next start this epoch, which gets a later one anyway; it must not cost the switches us.
         _grudgingly(lambda: self._state.change_credentials(known, epoch=epoch))
+        return epoch
 
     def _is_busy(self) -> bool:
         return self._fleet.is_busy()

@@ -7,7 +7,7 @@ be onboarded later. Of two connections with the same datapath id the first one c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, Timing
+from orchestrator.enforce.succession import Share, lead_all
 from orchestrator.policy.model import Packet
 from orchestrator.program.program import Tier
 
@@ -81,6 +82,8 @@ class Fleet:
         self.devices: dict[int, Switch] = {}
         self._goal: Goal | None = None
         self._epoch = 0
+        self._share: Share = lead_all
+        self._led: Set[str] = frozenset()
         self._stopped = False
 
     # -------------------------------------------------------------------------------------------- what is to be held
@@ -100,12 +103,40 @@ class Fleet:
         if strangers:
             self._on_stranger()
 
-    def lead(self, epoch: int) -> None:
-        """Claim switches with this epoch from now on."""
+    def lead(self, epoch: int, share: Share = lead_all, *, led: Set[str] = frozenset()) -> None:
+        """Claim the switches of a share with this epoch from now on, those of hosts that come too.
+
+        Others are left to other controllers, unless we lead them. Of hosts that are `led` by another one nothing is
+        said while they are not connected to us.
+        """
+        with self._lock:
+            self._epoch, self._share, self._led = epoch, share, led
+            for member in self.members.values():
+                self._lead_share(member)
+
+    def lead_hosts(self, epoch: int, hosts: Set[str]) -> None:
+        """Claim the switches of some hosts too; this epoch is for all from now on."""
         with self._lock:
             self._epoch = epoch
             for member in self.members.values():
-                member.loop.lead(epoch)
+                if member.host.name in hosts:
+                    member.loop.lead(epoch, yields=True)
+                else:
+                    member.loop.keep_epoch(epoch)
+
+    def set_share(self, share: Share) -> None:
+        """Claim the switches of these hosts when they come."""
+        self._share = share
+
+    def leads_any(self) -> bool:
+        """Whether we lead the switch of any host."""
+        with self._lock:
+            return any(member.loop.leads for member in self.members.values())
+
+    def standing_by(self) -> frozenset[str]:
+        """The hosts whose switches are connected, and led by other controllers."""
+        with self._lock:
+            return frozenset(member.host.name for member in self.members.values() if member.loop.stands_by)
 
     def set_hosts(self, hosts: Iterable[Host]) -> None:
         """Set the domain's hosts.
@@ -205,7 +236,7 @@ class Fleet:
         """A switch shows us a packet that a rule with `log` decided."""
         member = self.members.get(channel.datapath_id)
         shown = headers.read_packet_in(message)
-        if member is not None and shown is not None:
+        if member is not None and shown is not None and member.loop.leads:  # a switch shows it to all that it knows
             self._seen(member.host.name, *shown)
 
     def _pass_event_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
@@ -220,7 +251,7 @@ class Fleet:
         log.info("host.joined", host=host.name, datapath=f"{host.datapath_id:016x}")
         member = _Member(host, Loop(host.name, self._report, self._counting, timing=self._timing))
         self.members[host.datapath_id] = member
-        member.loop.lead(self._epoch)
+        self._lead_share(member)
         if self._goal is not None:
             member.loop.aim(self._goal)
         channel = self._find_true_channel(host)
@@ -229,6 +260,14 @@ class Fleet:
             for twin in self._twins.get(host.datapath_id, ()):
                 self._report_twin(twin, channel, member)
         member.loop.start()
+
+    def _lead_share(self, member: _Member) -> None:
+        if self._share(member.host.name):
+            member.loop.lead(self._epoch, yields=self._share is not lead_all)
+            if member.host.name in self._led:
+                member.loop.expect_nothing()
+        else:
+            member.loop.stand_by(self._epoch)
 
     def _find_true_channel(self, host: Host) -> Channel | None:
         """Return the connection of a host's datapath id that proves to be that host.

@@ -70,6 +70,8 @@ class Loop:
         self._changed = threading.Condition(threading.RLock())
         self._standing = Standing(absent_at=clock() + self._timing.absent_after_s)
         self._epoch = 0
+        self._is_ours = True
+        self._yields = False
         self._point = Point(host, PointState.DISCONNECTED)
         self._told: Point | None = None
         self._log = log.bind(host=host)
@@ -126,17 +128,49 @@ class Loop:
             self._handed = work
             self._changed.notify()
 
-    def lead(self, epoch: int) -> None:
-        """Claim devices with this epoch from now on; a standby tries again with it."""
+    @property
+    def leads(self) -> bool:
+        """Whether the device is connected and ours to write."""
+        return self._standing.role is Role.MASTER
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether the device is connected, and somebody else's to write."""
+        standing = self._standing
+        return standing.device is not None and standing.role is Role.STANDBY
+
+    def lead(self, epoch: int, *, yields: bool = False) -> None:
+        """Claim devices with this epoch from now on; a standby tries again with it.
+
+        `yields`: what another controller takes is not claimed again, when it connects anew either.
+        """
         with self._changed:
             self._epoch = epoch
+            self._is_ours, self._yields = True, yields
             if self._standing.role is Role.STANDBY:
                 self._change_standing(role=Role.UNCLAIMED)
+
+    def keep_epoch(self, epoch: int) -> None:
+        """Claim devices with this epoch when they are ours to claim; nothing else changes."""
+        with self._changed:
+            self._epoch = epoch
+
+    def expect_nothing(self) -> None:
+        """Say nothing of a device that never connects here."""
+        self._change_standing(absent_at=NEVER)
+
+    def stand_by(self, epoch: int) -> None:
+        """Leave the device to another controller, unless we lead it; say nothing of it."""
+        with self._changed:
+            self._epoch, self._yields = epoch, True
+            if not self.leads:
+                self._is_ours = False
+                self._change_standing(role=Role.STANDBY, absent_at=NEVER)
 
     def attach(self, device: Device) -> None:
         """Take a device as connected; it replaces an earlier one."""
         with self._changed:
-            self._forget(device, role=Role.UNCLAIMED, absent_at=NEVER)
+            self._forget(device, role=self._first_role, absent_at=NEVER)
 
     def detach(self, device: Device) -> None:
         """A connection is gone. Nothing happens if it was replaced already."""
@@ -144,7 +178,12 @@ class Loop:
             if self._standing.device is device:
                 # A controller that stands by says nothing: the device may well be connected to the one that leads.
                 led = self._standing.role is Role.MASTER
-                self._forget(None, role=Role.UNCLAIMED, absent_at=self._clock() if led else NEVER)
+                self._forget(None, role=self._first_role, absent_at=self._clock() if led else NEVER)
+
+    @property
+    def _first_role(self) -> Role:
+        """Our role for a device that has just connected."""
+        return Role.UNCLAIMED if self._is_ours else Role.STANDBY
 
     def ports_changed(self, device: Device) -> None:
         """A device's ports have other numbers or names: what it holds may name wrong ones."""
@@ -156,6 +195,7 @@ class Loop:
         """Stop leading a device that another controller leads now."""
         with self._changed:
             if self._standing.device is device:
+                self._is_ours = not self._yields
                 self._forget(device, role=Role.STANDBY)
 
     def _forget(self, device: Device | None, **changes: object) -> None:
@@ -267,6 +307,7 @@ class Loop:
         """Claim the device; until that succeeds nothing is written on this connection."""
         granted = device.claim(self._epoch)
         self._log.info("device.claimed" if granted else "device.standby", epoch=self._epoch)
+        self._is_ours = granted or not self._yields
         self._settle(standing, role=Role.MASTER if granted else Role.STANDBY)
 
     def _leads_still(self, standing: Standing) -> bool:

@@ -214,6 +214,8 @@ class Reporter:
         enforcer: int,
         take_over: Callable[[], None],
         more_coming: Callable[[], bool] = lambda: False,
+        *,
+        sign_of_life_s: float = SIGN_OF_LIFE_S,
     ) -> None:
         self._sink = sink
         self._domain = domain
@@ -223,7 +225,7 @@ class Reporter:
         self._points: Mailbox[Point] = Mailbox(
             "report-points",
             self._send_points,
-            idle_s=SIGN_OF_LIFE_S,
+            idle_s=sign_of_life_s,
             more_coming=more_coming,
             must_go=lambda point: point.state is PointState.DRIFTED,
             join=_with_ports,

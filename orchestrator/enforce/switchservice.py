@@ -6,14 +6,15 @@ A spreading switch reports to its spread, and counts for no rule: rules count wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from orchestrator.client import Client, Held, Host, PointReport
-from orchestrator.errors import NotFound
+from orchestrator.errors import Busy, Conflict, NotFound
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.program import Tier
 from orchestrator.program.sightings import Sightings
 from orchestrator.program.wire import Received
-from orchestrator.wire.points import Impostor, PointState
+from orchestrator.wire.points import Impostor, Leading, PointState
 
 
 class HostService:
@@ -24,14 +25,44 @@ class HostService:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._points = client.points
+        self._epochs = 0
+        """How often an epoch was asked for, and how often one was given, together."""
 
     def begin_epoch(self, domain: str, enforcer: int) -> int:
         """Return a higher epoch than any in the domain."""
-        return self._points.begin_epoch(domain, enforcer)
+        self._epochs += 1
+        epoch = self._points.begin_epoch(domain, enforcer)
+        self._epochs += 1
+        return epoch
+
+    def read_leading(self, domain: str, enforcer: int, *, silence_s: float, begins: bool = False) -> Leading | None:
+        """Return which switches nobody leads; None where they are shared with nobody.
+
+        So it is with a service of an earlier version. Raises TryAgain.
+        """
+        try:
+            return self._points.read_leading(domain, enforcer, self.tier, silence_s=silence_s, begins=begins)
+        except NotFound:
+            return None
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Say something under our epoch.
+
+        Raises Busy where the service refused it because we got another one meanwhile: then it is to be said again.
+        """
+        before = self._epochs
+        try:
+            yield
+        except Conflict as error:
+            if self._epochs == before:
+                raise
+            raise Busy(f"said under the epoch before: {error}") from None
 
     def report_impostors(self, domain: str, enforcer: int, impostors: Sequence[Impostor]) -> None:
         """Report connections as switches that they are not."""
-        self._points.report_impostors(domain, enforcer, impostors)
+        with self._speaking():
+            self._points.report_impostors(domain, enforcer, impostors)
 
     def report_links(self, domain: str, enforcer: int, down: frozenset[str]) -> None:
         """Report nothing: only a spreading switch gives firewalls up."""
@@ -59,19 +90,23 @@ class HostService:
         sequence: int | None = None,
     ) -> None:
         """Tell what was read back."""
-        self._points.report(domain, enforcer, points=points, sequence=sequence)
+        with self._speaking():
+            self._points.report(domain, enforcer, points=points, sequence=sequence)
 
     def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
         """Become the one who counts a switch. Raises NotFound, Conflict."""
-        return self._points.claim_counts(domain, enforcer, host)
+        with self._speaking():
+            return self._points.claim_counts(domain, enforcer, host)
 
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
         """Tell what was counted; return the switches that are to be claimed anew."""
-        return self._points.report_counts(domain, enforcer, frames)
+        with self._speaking():
+            return self._points.report_counts(domain, enforcer, frames)
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
         """Tell what was seen."""
-        self._points.report_sightings(domain, enforcer, report)
+        with self._speaking():
+            self._points.report_sightings(domain, enforcer, report)
 
 
 class EdgeService(HostService):
@@ -100,6 +135,10 @@ class SpreadService(HostService):
     def read_hosts(self, domain: str) -> tuple[Host, ...]:  # noqa: ARG002
         """Return the switch."""
         return (self._switch,)
+
+    def read_leading(self, domain: str, enforcer: int, *, silence_s: float, begins: bool = False) -> Leading | None:  # noqa: ARG002
+        """Return None: whoever was started last leads the one switch."""
+        return None
 
     def report(
         self,

@@ -45,6 +45,18 @@ class Epoch:
 
 
 @document()
+class Leading:
+    """Who leads a domain's switches, for controllers that share them."""
+
+    leaders: tuple[int, ...] = describe("the enforcement points that reported of switches last and are not silent")
+    unled: tuple[str, ...] = describe(
+        "the hosts that the caller may lead and nobody does: never reported, by somebody who is silent, or without a"
+        " connection"
+    )
+    led: tuple[str, ...] = describe("with `begins`: all other hosts, which somebody else leads", default=())
+
+
+@document()
 class Enforcer:
     """An enforcement point."""
 

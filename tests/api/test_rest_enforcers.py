@@ -16,15 +16,18 @@ from patience import PATIENCE_S
 from served import Served, served
 
 from orchestrator.client import Client, Held, Host, PointReport
+from orchestrator.client.points import PointCalls
 from orchestrator.enforce.identity import TokenRenewal
 from orchestrator.enforce.state import Credentials, StateDir
-from orchestrator.errors import Forbidden, NotFound, Unauthenticated
+from orchestrator.enforce.switchservice import EdgeService, HostService
+from orchestrator.errors import Busy, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, decode_delta
+from orchestrator.wire.points import Leading
 
 _numbers = itertools.count(1)
 
@@ -119,6 +122,50 @@ def test_an_enforcer_takes_over_with_a_new_epoch(service: Served, admin: Client,
         second.points.begin_epoch(site.domain, site.id)
     with pytest.raises(Forbidden):
         admin.points.begin_epoch(site.domain, site.id)
+
+
+def test_controllers_that_share_switches_learn_who_leads(service: Served, admin: Client, site: Site) -> None:
+    with service.client("") as anybody:
+        other = anybody.enrolment.enrol(admin.enrolment.invite(site.domain), name="controller-2", kind="openflow")
+    with service.client(other.token) as second:
+        ours, theirs = HostService(site.enforcer), HostService(second)
+        assert theirs.read_leading(site.domain, other.enforcer, silence_s=2.5) == Leading((), ("host1", "host2"))
+        ours.begin_epoch(site.domain, site.id)
+        ours.report(site.domain, site.id, points=[PointReport("host1", 0, bytes(16), "enforced")])
+        assert theirs.read_leading(site.domain, other.enforcer, silence_s=2.5) == Leading((site.id,), ("host2",))
+        begins = theirs.read_leading(site.domain, other.enforcer, silence_s=2.5, begins=True)
+        assert begins == Leading((site.id,), ("host2",), ("host1",))
+        assert EdgeService(second).read_leading(site.domain, other.enforcer, silence_s=2.5) == Leading((), ())
+        service.clock.ahead += dt.timedelta(seconds=3)
+        assert theirs.read_leading(site.domain, other.enforcer, silence_s=2.5) == Leading((), ("host1", "host2"))
+        with pytest.raises(NotFound):
+            second.points.read_leading(site.domain, site.id, Tier.HOST, silence_s=2.5, begins=False)
+        with pytest.raises(Forbidden):
+            admin.points.read_leading(site.domain, site.id, Tier.HOST, silence_s=2.5, begins=False)
+
+
+def test_what_was_said_under_the_epoch_before_is_to_be_said_again(site: Site) -> None:
+    """A controller takes further switches while a report of others is on its way."""
+    controller = HostService(site.enforcer)
+    controller.begin_epoch(site.domain, site.id)
+    points = [PointReport("host1", 0, bytes(16), "enforced")]
+
+    def overtaken(*_: object, **__: object) -> None:
+        controller.begin_epoch(site.domain, site.id)
+        raise Conflict("another process has taken over")
+
+    def replaced(*_: object, **__: object) -> None:
+        raise Conflict("another process has taken over")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PointCalls, "report", overtaken)
+        with pytest.raises(Busy):
+            controller.report(site.domain, site.id, points=points)
+    controller.report(site.domain, site.id, points=points)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PointCalls, "report", replaced)
+        with pytest.raises(Conflict):
+            controller.report(site.domain, site.id, points=points)
 
 
 def test_hosts_are_what_was_onboarded(site: Site, admin: Client) -> None:

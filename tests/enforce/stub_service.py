@@ -23,6 +23,10 @@ class StubService:
     def __init__(self, hosts: list[dict[str, str]], port: int = 0, *, epoch: int = 10) -> None:
         self.hosts = hosts
         self.epoch = epoch
+        self.is_shared = False
+        """Whether it knows which controllers share switches, as services do since there are such."""
+        self.heard: dict[int, float] = {}
+        self.reporter: dict[str, int] = {}
         self.enrolments: list[dict[str, str]] = []
         self.points: dict[str, dict[str, object]] = {}
         self.history: list[dict[str, object]] = []
@@ -65,6 +69,19 @@ class StubService:
         point = self.points.get(host, {})
         return point.get("state") == "enforced" and int(str(point["generation"])) >= generation
 
+    def leading(self, enforcer: int, query: dict[str, str]) -> dict[str, object]:
+        """Who leads, as a controller is told it."""
+        since, names = time.monotonic() - float(query["silence_s"]), [host["name"] for host in self.hosts]
+        leaders = {name: by for name, by in self.reporter.items() if self.heard[by] >= since}
+        begins = int(query["begins"])
+        led = [
+            name
+            for name, by in leaders.items()
+            if self.points[name]["state"] != "disconnected" and not (begins and by == enforcer)
+        ]
+        unled = [name for name in names if name not in led]
+        return {"leaders": sorted({*leaders.values()}), "unled": unled, "led": led if begins else []}
+
     def close(self) -> None:
         """Go away; connections are refused from now on."""
         self._server.shutdown()
@@ -105,8 +122,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, json.dumps(self.stub.hosts).encode())
         elif url.path == "/v1/domains/pop1/program/stream":
             self._program(query)
+        elif url.path.endswith("/leading") and self.stub.is_shared:
+            with self.stub.changed:
+                self._answer(200, json.dumps(self.stub.leading(self._enforcer(url.path), query)).encode())
         else:
-            self._answer(404, b"{}")
+            self._answer(404, b'{"type": "urn:aclflow:problem:not-found", "detail": "there is no such path"}')
+
+    @staticmethod
+    def _enforcer(path: str) -> int:
+        return int(path.split("/")[5])
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -123,7 +147,12 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 stub.enrolments.append(body)
                 stub.epoch += 1
-                answer = {"enforcer": 3, "domain": "pop1", "token": "bearer", "epoch": stub.epoch}
+                answer = {
+                    "enforcer": 2 + len(stub.enrolments),
+                    "domain": "pop1",
+                    "token": "bearer",
+                    "epoch": stub.epoch,
+                }
                 answer |= {"name": body["name"], "certificate": "", "authority": ""}
                 self._answer(201, json.dumps(answer).encode())
             elif self.path.endswith("/epoch"):
@@ -131,8 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, json.dumps({"epoch": stub.epoch}).encode())
             else:
                 assert self.headers["X-Auth-Token"] == "bearer"
+                stub.heard[self._enforcer(self.path)] = time.monotonic()
                 for point in body["points"]:
                     stub.points[point["host"]] = point
+                    stub.reporter[point["host"]] = self._enforcer(self.path)
                     stub.history.append(point)
                 self._answer(204, b"")
             stub.changed.notify_all()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from enforce.stub_service import StubService
 from patience import PATIENCE_S, until
 
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Type
+from orchestrator.enforce.succession import share_of
 from orchestrator.lab.ports import free_port
 from orchestrator.program.program import Program
 
@@ -352,6 +353,41 @@ def test_the_later_epoch_leads_and_the_older_writes_no_more(site: Site) -> None:
     site.service.wait_enforced(3, "host1", "host2")
     assert site.rules("host1") == site.rules("host2") == {2, 3}
     assert site.log("first").count("device.written") == written
+
+
+def test_a_killed_controllers_switches_are_led_by_the_other_and_written_by_one_only(site: Site) -> None:
+    """Real switches; what each decides, `test_controllers_share.py` tells of fake ones."""
+    hosts = [{"name": f"host{at}", "datapath_id": f"{0x10 + at:016x}", "uplink": "p2"} for at in range(1, 7)]
+    for at in range(3, 7):
+        site.ovs.add_bridge(f"host{at}", datapath_id=0x10 + at, ports=(f"p{at}1", f"p{at}2"))
+    site.service.hosts, site.service.is_shared = hosts, True
+    site.bridges = names = [each["name"] for each in hosts]
+    first, second, second_port = 3, 4, free_port()
+    shared = frozenset(filter(share_of(second, (first, second)), names))
+    assert 0 < len(shared) < len(names)
+
+    def leads(by: int, of: Iterable[str]) -> bool:
+        return all(site.service.reporter.get(name) == by for name in of)
+
+    def publish(goal: Program, *numbers: int) -> None:
+        site.service.publish(goal)
+        site.service.wait_enforced(goal.generation, *names)
+        assert all(site.rules(name) == {*numbers} for name in names)
+
+    site.start("first")
+    publish(ONE, 1)
+    site.start("second", second_port)
+    site.service.wait(lambda: leads(second, shared))
+    assert leads(first, set(names) - shared)
+    publish(TWO, 1, 2)
+    until(lambda: site.ovs.vsctl("--columns=role", "list", "controller").count("master") == len(names))
+
+    site.end("first")
+    publish(THREE, 2, 3)
+    assert leads(second, names)
+    site.start("first")
+    site.service.wait(lambda: leads(first, set(names) - shared))
+    assert leads(second, shared)
 
 
 def test_a_spoilt_program_is_not_enforced(site: Site) -> None:

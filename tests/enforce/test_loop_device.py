@@ -82,6 +82,53 @@ def test_who_loses_the_device_writes_no_more_until_it_gets_a_later_epoch(bench: 
     bench.wait(PointState.ENFORCED, 2)
 
 
+def test_a_device_of_another_ones_share_is_claimed_when_it_is_told_to(bench: Bench) -> None:
+    bench.loop.stand_by(7)
+    bench.loop.aim(Goal(program([rule(1)])))
+    bench.attach()
+    threading.Event().wait(0.05)
+    assert bench.device.asked == []
+    assert bench.loop.stands_by
+    bench.loop.detach(bench.device)
+    bench.attach()
+    assert bench.loop.stands_by
+    assert bench.points.empty()
+    bench.loop.lead(8, yields=True)
+    bench.wait(PointState.ENFORCED, 1)
+    assert bench.loop.leads
+
+
+def test_of_a_device_that_another_leads_nothing_is_said_while_it_never_comes() -> None:
+    bench = Bench(replace(SLOW, absent_after_s=0.05))
+    bench.loop.expect_nothing()
+    threading.Event().wait(0.2)
+    assert bench.points.empty()
+    bench.close()
+
+
+def test_what_another_took_is_not_claimed_again_under_a_later_epoch_for_others(bench: Bench) -> None:
+    """A controller that shares switches takes further ones: its epoch is later than that of who leads this one."""
+    bench.loop.lead(7, yields=True)
+    bench.attach(program([rule(1)]))
+    other = bench.connection()
+    assert other.claim(8)
+    bench.loop.give_way(bench.device)
+    bench.loop.keep_epoch(9)
+    bench.loop.detach(bench.device)
+    bench.device = bench.connection()
+    bench.loop.attach(bench.device)
+    threading.Event().wait(0.05)
+    assert bench.device.asked == []
+    assert other.claim(8), "it leads as before"
+
+
+def test_whoever_leads_a_device_keeps_it_when_it_is_not_of_its_share(bench: Bench) -> None:
+    bench.attach(program([rule(1)]))
+    bench.loop.stand_by(9)
+    bench.loop.aim(goal_after(program([rule(1)]), program([rule(2)], generation=2)))
+    bench.wait(PointState.ENFORCED, 2)
+
+
 def test_a_refusal_by_a_device_that_another_leads_is_not_ours_to_report(bench: Bench) -> None:
     """The switch refuses a slave's bundle, and the word of our demotion is late."""
     first, second = program([rule(1)]), program([rule(2)], generation=2)

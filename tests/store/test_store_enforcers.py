@@ -14,12 +14,14 @@ from store.conftest import FakeWall
 from store.scenes import populate
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
+from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.points.pointrecords import Enrolled, HeldRecord, PointReport
-from orchestrator.store.records import Bearing, HostRecord, NewToken, Principal, Role, TokenRecord
+from orchestrator.store.records import Bearing, FirewallRecord, HostRecord, NewToken, Principal, Role, TokenRecord
 from orchestrator.store.tokens import is_due
 from orchestrator.store.transaction import StoreSettings
-from orchestrator.wire.points import PointState
+from orchestrator.wire.firewalls import Plane
+from orchestrator.wire.points import Leading, PointState
 
 
 def invite(store: Store, wall: FakeWall, hours: float = 1) -> str:
@@ -325,3 +327,45 @@ def test_a_token_of_an_enforcement_point_is_due_long_before_its_end(lasts_days: 
     assert not is_due(record, created + after_days * day - dt.timedelta(seconds=1))
     assert is_due(record, created + after_days * day)
     assert is_due(replace(record, expires=None), created), "as one of an older version"
+
+
+def test_nobody_leads_what_somebody_silent_reported_or_found_disconnected(store: Store, wall: FakeWall) -> None:
+    """Of the switches that an enforcer may lead; firewall VNFs and edges are other ones."""
+    populate(store)
+    with store.write() as unit:
+        for number in range(1, 6):
+            unit.domains.add_host("pop", HostRecord(f"h{number}", number, "eth0"))
+        unit.firewalls.add("pop", FirewallRecord("f1", Plane.NFTABLES))
+        ends = wall.now + dt.timedelta(hours=1)
+        bound = unit.enforcers.invite("pop", expires=ends, author="ann", kind="openflow", hosts=("h1", "h5"))
+    first, second = (enrol(store, invite(store, wall), name).enforcer.id for name in ("c1", "c2"))
+    third = enrol(store, bound, "c3").enforcer.id
+
+    def say(enforcer: int, *hosts: str, state: PointState = PointState.ENFORCED) -> None:
+        with store.write() as unit:
+            unit.enforcers.new_epoch(enforcer)
+            unit.enforcers.report(enforcer, [PointReport(host, 0, bytes(16), state) for host in hosts])
+
+    def seen(enforcer: int, tier: Tier = Tier.HOST, *, begins: bool = False) -> Leading:
+        with store.read() as unit:
+            return unit.enforcers.leading(enforcer, tier, silence_s=2.5, begins=begins)
+
+    assert seen(first) == Leading((), ("h1", "h2", "h3", "h4", "h5"))
+    say(first, "h1", "h2")
+    say(second, "h3")
+    say(second, "h4", state=PointState.DISCONNECTED)
+    assert seen(first) == Leading((first, second), ("h4", "h5"))
+    assert seen(third) == Leading((first, second), ("h5",))
+    assert seen(first, begins=True) == Leading((first, second), ("h1", "h2", "h4", "h5"), ("h3",))
+    assert seen(second, begins=True) == Leading((first, second), ("h3", "h4", "h5"), ("h1", "h2"))
+    assert seen(first, Tier.EDGE) == Leading((), ())
+    wall.move(seconds=2)
+    with store.write() as unit:
+        unit.enforcers.report(second, [])
+    wall.move(seconds=1)
+    assert seen(second) == Leading((second,), ("h1", "h2", "h4", "h5"))
+    assert seen(third) == Leading((second,), ("h1", "h5"))
+    say(second, "h1")
+    assert seen(second) == Leading((second,), ("h2", "h4", "h5"))
+    with pytest.raises(NotFound):
+        seen(99)

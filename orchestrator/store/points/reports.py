@@ -18,9 +18,10 @@ from sqlalchemy import Row, Select, and_, bindparam, case, func, literal_column,
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import NotFound
+from orchestrator.program.program import Tier
 from orchestrator.store.events import Events
 from orchestrator.store.hostrows import keep_ports
-from orchestrator.store.points.acceptance import accept, check_epoch, clean_text, holds, is_stored
+from orchestrator.store.points.acceptance import Scope, accept, check_epoch, clean_text, holds, is_stored
 from orchestrator.store.points.generations import raise_above
 from orchestrator.store.points.pointrecords import (
     EnforcedState,
@@ -35,11 +36,11 @@ from orchestrator.store.points.pointrecords import (
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
-from orchestrator.store.schema.firewalls import fleet_members
+from orchestrator.store.schema.firewalls import EDGE, fleet_members
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
-from orchestrator.wire.points import PointState
+from orchestrator.wire.points import Leading, PointState
 
 _ENFORCED = PointState.ENFORCED.value
 _BAD = frozenset(state.value for state in (PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED))
@@ -77,6 +78,36 @@ _SWITCHES = Prepared(
     .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
     .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
     .group_by(_HELD_SINCE, points.c.digest, domains.c.behind)
+)
+_LAST_REPORTED = and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name)
+_OF_PLANE = and_(
+    hosts.c.domain == bindparam("of_domain"),
+    func.coalesce(hosts.c.plane, literal_column("''")) == bindparam("of_plane"),
+)
+_IS_HEARD = enforcers.c.last_seen >= bindparam("since")
+_OF_ONE_PLANE = Prepared(select(hosts.c.name).where(_OF_PLANE).order_by(hosts.c.name))
+_LEADERS = Prepared(
+    select(points.c.enforcer)
+    .distinct()
+    .select_from(hosts)
+    .join(points, _LAST_REPORTED)
+    .join(enforcers, enforcers.c.id == points.c.enforcer)
+    .where(_OF_PLANE, _IS_HEARD)
+)
+_UNLED = Prepared(
+    select(hosts.c.name)
+    .select_from(hosts)
+    .outerjoin(points, _LAST_REPORTED)
+    .outerjoin(enforcers, enforcers.c.id == points.c.enforcer)
+    .where(
+        _OF_PLANE,
+        or_(
+            func.coalesce(enforcers.c.last_seen, literal_column("0")) < bindparam("since"),
+            points.c.state == literal_column(f"'{PointState.DISCONNECTED.value}'"),
+            points.c.enforcer == bindparam("but_of"),
+        ),
+    )
+    .order_by(hosts.c.name)
 )
 _ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
 _SEEN = Prepared(
@@ -196,6 +227,26 @@ class Reports:
         """The latest report about each host, by host. Raises NotFound."""
         self._tx.domain(domain)
         return tuple(_read_point(row) for row in self._tx.rows(_POINTS, of_domain=domain))
+
+    def leading(self, enforcer: int, tier: Tier, *, silence_s: float, begins: bool = False) -> Leading:
+        """Who leads the switches of a tier, and those that an enforcer may lead and nobody does.
+
+        Nobody leads a switch whose last report says that it is not connected, or came from somebody who has been silent
+        for `silence_s`. An enforcer that `begins` leads none of those that it reported before. Raises NotFound.
+        """
+        row = self._read_row(enforcer)
+        plane = EDGE if tier is Tier.EDGE else ""
+        asked = {"of_domain": row.domain, "of_plane": plane, "since": self._tx.micros - int(silence_s * 1_000_000)}
+        scope = Scope.of(row)
+        found = self._tx.rows(_UNLED, **asked, but_of=enforcer if begins else -1)
+        unled = [each.name for each in found if scope.covers(each.name, plane or None)]
+        known = {*unled}
+        every = self._tx.rows(_OF_ONE_PLANE, of_domain=row.domain, of_plane=plane) if begins else ()
+        return Leading(
+            tuple(sorted(each.enforcer for each in self._tx.rows(_LEADERS, **asked))),
+            tuple(unled),
+            tuple(each.name for each in every if each.name not in known),
+        )
 
     def enforced_state(self, domain: str, generation: int) -> EnforcedState:
         """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
