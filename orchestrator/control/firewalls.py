@@ -15,43 +15,25 @@ shares the connections closes those that a changed list forbids.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from orchestrator.compile.filters.clusterlists import check_shared, cluster_rows
+from orchestrator.compile.filters.clusterlists import check_shared
 from orchestrator.compile.filters.filterlists import check_carried
-from orchestrator.compile.filters.filterprogram import filter_program, without_connections
+from orchestrator.compile.filters.filterprogram import FilterProgram, without_connections
 from orchestrator.control.publisher import PublishedTier
 from orchestrator.errors import NotFound
-from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy, ReturnTraffic
-from orchestrator.program.program import Program, Tier
+from orchestrator.program.program import Program
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    """The last compilation of a domain."""
-
-    policy: Policy
-    planes: frozenset[Plane]
-    lifted: tuple[LiftedRule, ...]
-    tracks: bool
-    shares: bool
-    program: Program
-
-    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane], *, tracks: bool, shares: bool) -> bool:
-        """Whether the program would be the same."""
-        known = self.planes, self.lifted, self.tracks, self.shares
-        return self.policy is snapshot.policy and known == (planes, snapshot.lifted, tracks, shares)
-
-
-class FirewallTier(PublishedTier[_Last]):
+class FirewallTier(PublishedTier[FilterProgram]):
     """Compiles and publishes. Safe between threads."""
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
         """The program of a domain's firewalls; None where it has none.
+
+        It is made from the last one, so lists that did not change cost nothing.
 
         Raises TooLarge, BadPolicy and NotExpressible with the place of the rule that the firewalls cannot carry.
         """
@@ -60,21 +42,20 @@ class FirewallTier(PublishedTier[_Last]):
             return None
         with self._lock:
             last = self._known.get(domain)
-        tracks = tracks_connections(unit, domain, snapshot.policy.return_traffic)
-        shares = shares_connections(unit, domain)
-        if last is not None and last.is_of(snapshot, planes, tracks=tracks, shares=shares):
-            return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
-        policy, lifted = snapshot.policy, snapshot.lifted
+        policy = snapshot.policy
+        tracks = tracks_connections(unit, domain, policy.return_traffic)
+        lists = policy if shares_connections(unit, domain) else None
         if not tracks and policy.return_traffic is ReturnTraffic.TRACKED and _is_to_track(unit, domain):
             _check_carried(policy, planes)
         asked = policy if tracks else without_connections(policy)
-        program = filter_program(
-            asked, planes, domain=domain, generation=snapshot.generation, lifted=lifted,
-            shared=cluster_rows(policy) if shares else (),
-        )  # fmt: skip
+        generation, lifted = snapshot.generation, snapshot.lifted
+        if last is None:
+            made = FilterProgram.of(asked, planes, domain=domain, generation=generation, lifted=lifted, lists=lists)
+        else:
+            made = last.after(asked, planes, generation=generation, lifted=lifted, lists=lists)
         with self._lock:
-            self._known[domain] = _Last(policy, planes, lifted, tracks, shares, program)
-        return program
+            self._known[domain] = made
+        return made.program
 
 
 def tracks_connections(unit: Unit, domain: str, returns: ReturnTraffic) -> bool:

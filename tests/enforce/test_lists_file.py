@@ -34,8 +34,8 @@ WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]
 
 
 def program(policy: Policy, generation: int = 7, *, shared: bool = True) -> Program:
-    rows = cluster_rows(policy) if shared else ()
-    return filter_program(policy, [Plane.NFTABLES], domain="pop1", generation=generation, shared=rows)
+    lists = policy if shared else None
+    return filter_program(policy, [Plane.NFTABLES], domain="pop1", generation=generation, lists=lists)
 
 
 class Filter:

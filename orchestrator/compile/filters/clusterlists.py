@@ -67,6 +67,11 @@ def tenant_row(document: Mapping[str, Any]) -> Flow:
     return list_row(_TENANT + document["tenant"], text)
 
 
+def tenant_key(tenant: Tenant) -> Flow:
+    """Return a row with the key of a tenant's row."""
+    return list_row(_TENANT + tenant.id, "")
+
+
 def write_rules(rules: Iterable[Mapping[str, Any]]) -> str:
     """Return rules as a JSON list, one a line, without `stateless`."""
     lines = [orjson.dumps({key: value for key, value in rule.items() if key != "stateless"}).decode() for rule in rules]

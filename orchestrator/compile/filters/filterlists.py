@@ -100,6 +100,18 @@ class Line(NamedTuple):
         return self.icmp_type << 8 | low, self.icmp_type << 8 | high
 
 
+class Part(enum.Flag):
+    """A part of a compiled policy; no object is in both.
+
+    The frame leads packets to lists and has the operator's: of tenants it needs addresses. What a list makes depends on
+    its own tenant alone, so what did not change need not be made again.
+    """
+
+    FRAME = enum.auto()
+    LISTS = enum.auto()
+    WHOLE = FRAME | LISTS
+
+
 class Stage(enum.Enum):
     """When a list is asked."""
 
@@ -217,6 +229,16 @@ def filter_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[Fi
     return tuple(lists)
 
 
+def hollow_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[FilterList, ...]:
+    """Every list of a policy without rules of tenants, for the frame. Raises as `filter_lists` does."""
+    lists = [*filter_lists(replace(policy, tenants=()), carries_stateless=carries_stateless)]
+    for tenant in policy.tenants:
+        for stage, direction in _DIRECTIONS.items():
+            default = tenant.acl.default(direction)
+            lists.append(FilterList(stage, tenant.number, tenant.prefixes, _NO_RULES, _NO_KINDS, default))
+    return tuple(lists)
+
+
 def alone_lists(policy: Policy) -> tuple[FilterList, ...]:
     """Every list as it decides about packets alone.
 
@@ -280,6 +302,11 @@ def _make_tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage:
     kind[len(own) :] = Kind.EGRESS_RETURN if egress else Kind.INGRESS_RETURN
     default = tenant.acl.default(Direction.EGRESS if egress else Direction.INGRESS)
     return FilterList(stage, tenant.number, tenant.prefixes, RuleTable.join_tables([own, last]), kind, default)
+
+
+_DIRECTIONS = {Stage.EGRESS: Direction.EGRESS, Stage.INGRESS: Direction.INGRESS}
+_NO_RULES = RuleTable.join_tables([])
+_NO_KINDS = np.empty(0, np.uint8)
 
 
 def _make_prefixes(

@@ -92,10 +92,7 @@ def nftables_rules(ip: str, *, mixed: bool = False) -> list[str]:
 
 
 def iptables_chains(family: Family, owned: Mapping[int, Sequence[Prefix]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the chains in front of lists, and each tenant's chain of ICMP errors.
-
-    `owned` has the prefixes of each tenant's number.
-    """
+    """Yield the chains in front of lists. `owned` has the prefixes of each tenant's number."""
     _, requests, _ = _REQUESTS[family]
     ports = (f"-p {name} -m {name} --{side} 0 -j DROP" for name in ("tcp", "udp") for side in ("sport", "dport"))
     option = "-p icmp -m icmp --icmp-type" if family is Family.IPV4 else "-p icmpv6 -m icmp6 --icmpv6-type"
@@ -115,6 +112,10 @@ def iptables_chains(family: Family, owned: Mapping[int, Sequence[Prefix]]) -> It
     receivers = (f"-d {prefix} -j RETURN" for prefixes in owned.values() for prefix in prefixes if prefix.length)
     asked, known = ([f"{source}-j {target}" for source, target in senders], (f"{each}-j RETURN" for each, _ in senders))
     yield ERRORS, (*asked, *known, *receivers, "-j DROP")
+
+
+def iptables_errors(owned: Mapping[int, Sequence[Prefix]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each tenant's chain of ICMP errors. `owned` has the prefixes of each tenant's number."""
     for tenant, prefixes in owned.items():
         yield errors_name(tenant), (*_make_iptables_errors(prefixes), "-j DROP")
 

@@ -20,7 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.filters import filtertracking
 from orchestrator.compile.filters import limits as filterlimits
-from orchestrator.compile.filters.filterlists import WORLDS, FilterList, Line, Stage, World, filter_lists
+from orchestrator.compile.filters.filterlists import (
+    WORLDS,
+    FilterList,
+    Line,
+    Part,
+    Stage,
+    World,
+    filter_lists,
+    hollow_lists,
+)
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits
 from orchestrator.errors import NotExpressible
@@ -55,15 +64,14 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
     return {family: _write_table(family, chains) for family, chains in iptables_chains(policy).items()}
 
 
-def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
-    """Return the rules by family and chain: FORWARD and each chain of ours.
+def iptables_chains(policy: Policy, part: Part = Part.WHOLE) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    """Return the rules by family and chain, or a part of them: FORWARD and each chain of ours.
 
     Raises as `iptables_texts`.
     """
-    lists, limits = filter_lists(policy), Limits.of_policy(policy)
-    if policy.return_traffic is ReturnTraffic.TRACKED:
-        return {family: _tracked_chains(lists, family, limits) for family in Family}
-    return {family: _make_chains(lists, family, limits) for family in Family}
+    lists, limits = filter_lists(policy) if Part.LISTS in part else hollow_lists(policy), Limits.of_policy(policy)
+    make = _tracked_chains if policy.return_traffic is ReturnTraffic.TRACKED else _make_chains
+    return {family: make(lists, family, limits, part) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
@@ -106,28 +114,40 @@ def _write_table(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
 
 
-def _make_chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
-    chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family])}
+def _make_chains(
+    lists: Sequence[FilterList], family: Family, limits: Limits, part: Part
+) -> Mapping[str, tuple[str, ...]]:
+    chains: dict[str, tuple[str, ...]] = {}
+    if Part.FRAME in part:
+        chains[FORWARD] = (*_by_leg(lists, family), *_FIRST_RULES[family])
     for world in (World(family, later=False), World(family, later=True)):
-        chains["later" if world.later else "whole"] = tuple(_way(lists, world, limits))
-        for each in lists:
+        if Part.FRAME in part:
+            chains["later" if world.later else "whole"] = tuple(_way(lists, world, limits))
+        for each in lists if Part.LISTS in part else ():
             if each.stage is not Stage.OPERATOR:
                 chains[_name_chain(each, world)] = tuple(_write_list_rules(each.rows(world), world, limits))
     return chains
 
 
-def _tracked_chains(lists: Sequence[FilterList], family: Family, limits: Limits) -> Mapping[str, tuple[str, ...]]:
+def _tracked_chains(
+    lists: Sequence[FilterList], family: Family, limits: Limits, part: Part
+) -> Mapping[str, tuple[str, ...]]:
     """Return the chains where connections are tracked: nothing comes back from `later`, so it drops."""
     world = World(family, later=False)
     owned: dict[int, list[Prefix]] = {}
     for each, prefix in _list_owned_prefixes(lists, Stage.EGRESS, family):
         owned.setdefault(each.tenant, []).append(prefix)
-    chains: dict[str, tuple[str, ...]] = {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
-    chains["whole"] = (*_HEADERS[family], *filtertracking.iptables_rules(), *_way(lists, world, limits, first=True))
-    chains |= filtertracking.iptables_chains(family, owned)
-    for each in lists:
-        if each.stage is not Stage.OPERATOR:
-            chains[each.name] = tuple(_write_list_rules(each.rows(world), world, limits, first=True))
+    chains: dict[str, tuple[str, ...]] = {}
+    if Part.FRAME in part:
+        way = _way(lists, world, limits, first=True)
+        chains |= {FORWARD: (*_by_leg(lists, family), *_FIRST_RULES[family]), "later": ()}
+        chains["whole"] = (*_HEADERS[family], *filtertracking.iptables_rules(), *way)
+        chains |= filtertracking.iptables_chains(family, owned)
+    if Part.LISTS in part:
+        chains |= filtertracking.iptables_errors(owned)
+        for each in lists:
+            if each.stage is not Stage.OPERATOR:
+                chains[each.name] = tuple(_write_list_rules(each.rows(world), world, limits, first=True))
     return chains
 
 

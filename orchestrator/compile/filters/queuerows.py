@@ -31,7 +31,7 @@ from typing import NoReturn
 
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.filters.comments import comment, read_comment
-from orchestrator.compile.filters.filterlists import Stage
+from orchestrator.compile.filters.filterlists import Part, Stage
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.lists.atoms import atoms
@@ -87,13 +87,15 @@ class QueueRow:
         return f"{self.stage.value}{owner} {self.comment}{second}"
 
 
-def queue_objects(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
-    """The rows of each IP version, by name, and FORWARD.
+def queue_objects(policy: Policy, part: Part = Part.WHOLE) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    """The rows of each IP version, by name, and FORWARD; or a part of these.
 
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
-    objects = {family: {FORWARD: (*_by_leg(policy, family), QUEUE)} for family in Family}
-    for row in _rows(policy):
+    objects: dict[Family, dict[str, tuple[str, ...]]] = {family: {} for family in Family}
+    if Part.FRAME in part:
+        objects = {family: {FORWARD: (*_by_leg(policy, family), QUEUE)} for family in Family}
+    for row in _rows(policy, part):
         objects[row.box.family][row.name] = write_row(row)
     return objects
 
@@ -112,8 +114,18 @@ def _by_leg(policy: Policy, family: Family) -> Iterator[str]:
     yield f"-i {INSIDE} -j DROP"
 
 
-def _rows(policy: Policy) -> Iterator[QueueRow]:
-    """Every row."""
+def _rows(policy: Policy, part: Part) -> Iterator[QueueRow]:
+    """Every row of a part."""
+    if Part.FRAME in part:
+        yield from _make_operator_rows(policy)
+    for tenant in policy.tenants if Part.LISTS in part else ():
+        try:
+            yield from _make_tenant_rows(tenant, policy)
+        except AclflowError as error:
+            raise error.within(f"tenants[{tenant.id}].acl") from None
+
+
+def _make_operator_rows(policy: Policy) -> Iterator[QueueRow]:
     try:
         order = _orders(policy.operator, {}, 0, policy.operator_numbers, in_one_list=True)
     except AclflowError as error:
@@ -123,11 +135,6 @@ def _rows(policy: Policy) -> Iterator[QueueRow]:
         for box in boxes_of(rule, {}):
             said, log = comment(Kind.OPERATOR_RULE, number), policy.log_limit if rule.log else None
             yield QueueRow(Stage.OPERATOR, 0, order[number], rule.action is Action.PERMIT, box, said, log)
-    for tenant in policy.tenants:
-        try:
-            yield from _make_tenant_rows(tenant, policy)
-        except AclflowError as error:
-            raise error.within(f"tenants[{tenant.id}].acl") from None
 
 
 def _make_tenant_rows(tenant: Tenant, policy: Policy) -> Iterator[QueueRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.compile.filters import filtertracking
-from orchestrator.compile.filters.filterlists import FilterList, Stage, World
+from orchestrator.compile.filters.filterlists import FilterList, Part, Stage, World
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.filters.limits import Limits, limit_text, messages_measure, reports_measure
 from orchestrator.compile.nftables.plan import Plan
@@ -91,14 +91,20 @@ class ListTable:
         ours = [prefix for each in senders for prefix in self.prefixes(each)]
         self.declared.set("ours", [f"{IP[self.family]} saddr"], ours)
 
-    def tracking(self) -> None:
+    def tracking(self, part: Part = Part.WHOLE) -> None:
         """Declare the chains that sort out packets of no connection."""
-        for name, rules in filtertracking.nftables_chains(self.family):
-            self.declared.chain(name, rules)
         senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
-        for each in senders:
-            rules = filtertracking.nftables_errors(IP[self.family], self.prefixes(each))
-            self.declared.chain(filtertracking.errors_name(each.tenant), rules)
+        if Part.FRAME in part:
+            for name, rules in filtertracking.nftables_chains(self.family):
+                self.declared.chain(name, rules)
+        if Part.LISTS in part:
+            for each in senders:
+                rules = filtertracking.nftables_errors(IP[self.family], self.prefixes(each))
+                self.declared.chain(filtertracking.errors_name(each.tenant), rules)
+        if Part.FRAME in part:
+            self._map_errors(senders)
+
+    def _map_errors(self, senders: Sequence[FilterList]) -> None:
         jumps = [
             f"{prefix} : jump {filtertracking.errors_name(each.tenant)}"
             for each in senders

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.compile.filters import filtertracking
-from orchestrator.compile.filters.filterlists import Stage, World, alone_lists, filter_lists
+from orchestrator.compile.filters.filterlists import Part, Stage, World, alone_lists, filter_lists, hollow_lists
 from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name
 from orchestrator.compile.nftables.plan import plan, plan_by_address
@@ -49,18 +49,23 @@ def nftables_script(policy: Policy, planned: Planned = plan) -> str:
     return "\n".join([*text, ""])
 
 
-def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family, Objects]:
-    """Return the declarations of both tables.
+def nftables_objects(policy: Policy, planned: Planned = plan, part: Part = Part.WHOLE) -> Mapping[Family, Objects]:
+    """Return the declarations of both tables, or of a part of them.
+
+    With stateless rules among connections, all is in the frame.
 
     Raises TooLarge and BadPolicy as `filter_lists` does.
     """
-    lists, limits = filter_lists(policy, carries_stateless=True), Limits.of_policy(policy)
+    limits = Limits.of_policy(policy)
     if is_mixed(policy):
-        alone = alone_lists(policy)
+        if Part.FRAME not in part:
+            return {family: {} for family in Family}
+        lists, alone = filter_lists(policy, carries_stateless=True), alone_lists(policy)
         return {family: StatelessTable(family, lists, alone, limits).written() for family in Family}
+    lists = (filter_lists if Part.LISTS in part else hollow_lists)(policy, carries_stateless=True)
     first = policy.return_traffic is ReturnTraffic.TRACKED
     way = plan_by_address if first else planned
-    return {family: _Table(family, lists, way, limits, first=first).written() for family in Family}
+    return {family: _Table(family, lists, way, limits, first=first).written(part) for family in Family}
 
 
 def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:
@@ -73,17 +78,18 @@ def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str
 class _Table(ListTable):
     """One IP version's table, in which every list is enforced."""
 
-    def written(self) -> Objects:
-        """Return the declarations inside the table."""
-        self.headers()
-        self.declare_owned()
+    def written(self, part: Part = Part.WHOLE) -> Objects:
+        """Return the declarations inside the table, or of a part of it."""
+        if Part.FRAME in part:
+            self.headers()
+            self.declare_owned()
         if self.first:
-            self.tracking()
+            self.tracking(part)
         for later in (False,) if self.first else (True, False):
             world = World(self.family, later)
-            for each in self.tenants:
+            for each in self.tenants if Part.LISTS in part else ():
                 self.list_chain(each, world)
-            for stage in _HOOKS:
+            for stage in _HOOKS if Part.FRAME in part else ():
                 self._hook(stage, world)
         return self.declared.objects
 
