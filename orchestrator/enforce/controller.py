@@ -39,6 +39,7 @@ from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.enforce.succession import (
+    LONG_S,
     LOOK_AGAIN_S,
     SIGN_OF_LIFE_S,
     SILENCE_S,
@@ -219,16 +220,31 @@ class Controller:
     def _succeed(self) -> None:
         """Take switches that another controller led and leads no more."""
         standing_by = self._fleet.standing_by()
-        seen = self._read_leading() if standing_by and self._leads else None
-        if seen is None:
+        if not standing_by or not self._leads:
             return
-        self._fleet.set_share(self._share_of(seen))
-        hosts = self._succession.choose_hosts(seen, standing_by, self._fleet.leads_any(), time.monotonic())
-        if hosts:
-            with self._taking_over:
-                epoch = self._begin_epoch()
-                self._fleet.lead_hosts(epoch, hosts)
-            log.info("controller.succeeds", epoch=epoch, hosts=sorted(hosts), leaders=list(seen.leaders))
+        try:
+            seen = self._read_leading()
+            if seen is not None:
+                self._fleet.set_share(self._share_of(seen))
+                self._take_hosts(
+                    self._succession.choose_hosts(seen, standing_by, self._fleet.leads_any(), time.monotonic())
+                )
+        except TryAgain:
+            self._succession.lose_sight()
+            raise
+
+    def _take_hosts(self, hosts: frozenset[str]) -> None:
+        """Lead some hosts that we are connected to, under a new epoch."""
+        if not hosts:
+            return
+        began = time.monotonic()
+        with self._taking_over:
+            epoch = self._begin_epoch()
+            is_late = time.monotonic() - began > LONG_S
+            self._fleet.lead_hosts(epoch, frozenset() if is_late else hosts)
+        if is_late:
+            self._succession.lose_sight()
+        log.info("controller.succeeds", epoch=epoch, hosts=sorted(hosts), late=is_late)
 
     def _read_leading(self, *, begins: bool = False) -> Leading | None:
         known = self._credentials

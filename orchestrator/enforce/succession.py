@@ -17,6 +17,9 @@ switch stands by, and gives nothing back by itself.
 A controller says at least every `SIGN_OF_LIFE_S` that it lives, which the service notes once a second; after
 `SILENCE_S` it is taken for dead. So its switches are led again after `SILENCE_S`, two looks, and the time that it takes
 to claim them and read them back: within 5 s.
+
+Where the service was away, or its store so busy that an epoch took long, it may have heard nobody: then nothing is
+taken for `AFTER_OUTAGE_S`, in which all who live have said so.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ CONFIRM_S = 0.4
 """Between two looks, which are never closer."""
 OTHERS_FIRST_S = 1.0
 IDLE_S = 10.0
+AFTER_OUTAGE_S = 8.0
+"""Reports that failed are tried again within 5 s."""
+LONG_S = 1.0
+"""An epoch that takes longer came from a service that was busy."""
 
 Share = Callable[[str], bool]
 """Whether a host is of one's share."""
@@ -66,12 +73,23 @@ class Succession:
     enforcer: int
     _unled_since: dict[str, float] = field(default_factory=dict)
     _idle_since: float | None = None
+    _is_blind: bool = False
+    _sees_since: float | None = None
+
+    def lose_sight(self) -> None:
+        """The service was not there, or busy: what it says of silence is worth nothing for a while."""
+        self._unled_since, self._idle_since = {}, None
+        self._is_blind, self._sees_since = True, None
 
     def choose_hosts(self, seen: Leading, standing_by: Set[str], leads_any: bool, now: float) -> frozenset[str]:
         """Return the hosts to take, of those that we are connected to and do not lead.
 
         `leads_any`: whether we lead any. `now` is of one monotonic clock.
         """
+        if self._is_blind:
+            self._sees_since = now if self._sees_since is None else self._sees_since
+            self._is_blind = now - self._sees_since < AFTER_OUTAGE_S
+            return frozenset()
         is_mine = share_of(self.enforcer, seen.leaders)
         unled = standing_by & set(seen.unled)
         self._unled_since = {host: self._unled_since.get(host, now) for host in unled}

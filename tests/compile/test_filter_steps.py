@@ -66,27 +66,25 @@ def steps(draw: st.DrawFn, policy: Policy, pool: tuple[Tenant, ...]) -> Policy:
 @LAWS
 @given(policies(max_tenants=3, max_rules=4), st.data())
 def test_steps_lead_to_the_program_from_scratch(policy: Policy, data: st.DataObject) -> None:
-    pool, made = policy.tenants, None
+    made: FilterProgram | None = None
+    pool, shares = policy.tenants, data.draw(st.booleans())
     planes = data.draw(st.sets(st.sampled_from(Plane), min_size=1))
     for generation in range(1, 2 + data.draw(st.integers(1, 8))):
-        shares = (
-            data.draw(st.booleans()) if generation == 1 or data.draw(st.integers(0, 5)) == 0 else made.lists is not None
-        )
         lifted = [LiftedRule(each.id, each.acl.rules[0].id) for each in policy.tenants[:1] if each.acl.rules]
-        chosen = {"lifted": lifted if data.draw(st.booleans()) else (), "lists": policy if shares else None}
+        lifted = lifted if data.draw(st.booleans()) else []
+        lists = policy if shares else None
         try:
-            right = FilterProgram.of(policy, planes, domain="d", generation=generation, **chosen)
+            right = FilterProgram.of(policy, planes, domain="d", generation=generation, lifted=lifted, lists=lists)
         except AclflowError as refused:  # some lists cannot be had on some planes
             if made is not None:
                 with pytest.raises(type(refused)):
-                    made.after(policy, planes, generation=generation, **chosen)
+                    made.after(policy, planes, generation=generation, lifted=lifted, lists=lists)
         else:
-            after = right if made is None else made.after(policy, planes, generation=generation, **chosen)
-            assert encode_program(after.program) == encode_program(right.program)
-            made = after
-        if made is None:
-            return
-        policy = data.draw(steps(policy, pool))
+            if made is not None:
+                made = made.after(policy, planes, generation=generation, lifted=lifted, lists=lists)
+                assert encode_program(made.program) == encode_program(right.program)
+            made = made or right
+        policy, shares = data.draw(steps(policy, pool)), shares ^ (data.draw(st.integers(0, 5)) == 5)
 
 
 @pytest.mark.parametrize("returns", ReturnTraffic)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from orchestrator.enforce.succession import (
+    AFTER_OUTAGE_S,
     CONFIRM_S,
     IDLE_S,
     LOOK_AGAIN_S,
@@ -68,6 +69,17 @@ def test_a_host_that_is_led_again_meanwhile_is_left_alone() -> None:
     assert one.choose_hosts(unled, {"host1"}, True, 0.0) == frozenset()
     assert one.choose_hosts(led, {"host1"}, True, 1.0) == frozenset()
     assert one.choose_hosts(unled, {"host1"}, True, 2.0) == frozenset(), "seen only once since"
+
+
+def test_nothing_is_taken_for_a_while_after_the_service_was_away() -> None:
+    """It heard nobody meanwhile, so all look silent; each has said that it lives before anybody is believed dead."""
+    one, silent = Succession(3), Leading((), ("host1",))
+    assert one.choose_hosts(silent, {"host1"}, True, 0.0) == frozenset()
+    one.lose_sight()
+    for moment in (1.0, 1.0 + CONFIRM_S, 1.0 + AFTER_OUTAGE_S - 0.1, 1.0 + AFTER_OUTAGE_S):
+        assert one.choose_hosts(silent, {"host1"}, False, moment) == frozenset()
+    assert one.choose_hosts(silent, {"host1"}, True, 10.0) == frozenset(), "seen for the first time since"
+    assert one.choose_hosts(silent, {"host1"}, True, 10.0 + CONFIRM_S) == {"host1"}
 
 
 def test_whoever_leads_none_takes_its_share_after_a_while() -> None:
