@@ -189,6 +189,7 @@ def test_a_load_and_a_trial_are_of_the_firewall_of_that_name(speakers: Speakers,
 
 OWN: Mapping[tuple[str, str], dict[str, object]] = {
     ("POST", "epoch"): {},
+    ("GET", "leading"): {},
     ("GET", "token"): {},
     ("POST", "token"): {},
     ("POST", "certificate"): {"json": {"csr": ""}},
