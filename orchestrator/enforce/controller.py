@@ -6,7 +6,7 @@
 
 Everything it needs to keep its switches at the last known program is on its disk: it starts, and repairs switches,
 while the service is away. It takes its share of the domain's switches when it starts (a higher epoch); who led them
-before stands by. What a controller led that is gone, the others take (`succession.py`). When it stops, switches go on
+before stands by. Others take what a controller led that is gone (`succession.py`). When it stops, switches go on
 as they were last programmed.
 """
 

@@ -104,10 +104,10 @@ class Fleet:
             self._on_stranger()
 
     def lead(self, epoch: int, share: Share = lead_all, *, led: Set[str] = frozenset()) -> None:
-        """Claim the switches of a share with this epoch from now on, those of hosts that come too.
+        """Claim the switches of a share with this epoch from now on.
 
-        Others are left to other controllers, unless we lead them. Of hosts that are `led` by another one nothing is
-        said while they are not connected to us.
+        Those of hosts that come later too. Others are left to other controllers, unless we lead them. Of hosts that are
+        `led` by another one nothing is said while they are not connected to us.
         """
         with self._lock:
             self._epoch, self._share, self._led = epoch, share, led

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
 from orchestrator.enforce import gap
-from orchestrator.enforce.bookmark import Marks
-from orchestrator.enforce.changing import Changed, Waiting, Work, finish
-from orchestrator.enforce.counting import Change, Counting
+from orchestrator.enforce.changing import Work, finish
+from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.readback import apply_change, change_rows, recount_change
 from orchestrator.enforce.standing import (
     NEVER,
     Act,
@@ -281,9 +281,9 @@ class Loop:
         clock = self._stage_clock(goal)
         small = gap.small_step(held, goal.program, goal.trail)
         if small is not None:
-            changed = yield from _change_rows(device, small, goal.program, clock)
+            changed = yield from change_rows(device, small, goal.program, clock)
             self._note_reached(standing, goal.program, clock)
-            self._counting.note_change(self._host, lambda: _recount_change(device, small, changed.last))
+            self._counting.note_change(self._host, lambda: recount_change(device, small, changed.last))
         else:
             change = gap.step(held, goal.program, goal.trail, device.resolve)
             clock.lap("plan")
@@ -372,8 +372,8 @@ class Loop:
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
-        _apply_change(device, change, program, clock)
-        self._counting.note_change(self._host, lambda: _recount_change(device, change, last))
+        apply_change(device, change, program, clock)
+        self._counting.note_change(self._host, lambda: recount_change(device, change, last))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
     def _note_reached(
@@ -414,51 +414,3 @@ class Loop:
         if point != self._told:
             self._point = self._told = point
             self._report(point)
-
-
-# ---------------------------------------------------------------------------------------------- write, and read back
-
-
-def _change_rows(
-    device: Device, change: Delta, program: Program, clock: StageClock
-) -> Generator[Waiting, None, Changed]:
-    """Change a few rows of a program, and read them back by key.
-
-    The rows have symbols, and all is one exchange. Raises Drifted.
-    """
-    stamp = gap.stamp_of(program)
-    changing = device.change(change, stamp)
-    clock.lap("plan")
-    found = yield from changing
-    _refuse_mismatch(gap.changed_otherwise(found, stamp))
-    clock.lap("wire")
-    return found
-
-
-def _apply_change(device: Device, change: Delta, program: Program, clock: StageClock) -> None:
-    """Apply a change of any number of resolved rows, and read them back by cookie.
-
-    Raises Drifted.
-    """
-    stamp = gap.stamp_of(program)
-    device.apply(change, stamp)
-    clock.lap("wire")
-    cookies = gap.touched_cookies(change)
-    observed = device.observe(cookies)
-    _refuse_mismatch(gap.mismatch(observed, gap.expected_rows(program, cookies, device.resolve), stamp))
-    clock.lap("readback")
-
-
-def _recount_change(device: Device, change: Delta, last: Hits | None) -> Change:
-    """Return a change's effect on a device's counters."""
-    gone = device.counter_keys(device.resolve(change.removed, change.removed_ports))
-    added = device.resolve(change.added, change.ports)
-    fresh = device.counter_keys(added)
-    if fresh is None:
-        return Change(last, gone)
-    return Change(last, gone, Marks.new_marks(fresh, added.take(~added.are_groups()).cookie))
-
-
-def _refuse_mismatch(trouble: gap.Mismatch | None) -> None:
-    if trouble is not None:
-        raise Drifted(trouble.text)

@@ -1,8 +1,8 @@
 """Which of a domain's switches a controller leads, where several share them.
 
 Controllers do not speak with each other. Each asks the service who leads (`Leading`): who reported of a switch last,
-and whether that one is still heard. What one takes, it takes with a new epoch, above all that were given out before;
-the switch itself then refuses the one before (OpenFlow's roles), so no two ever write, whatever each believes.
+and whether that one is still heard. It takes a switch with a new epoch, above all that were given out before; the
+switch itself then refuses the one before (OpenFlow's roles), so no two ever write, whatever each believes.
 
     starts           leads its share of all switches, those of others that live included
     a switch comes   its share decides, by what was known of the others last
@@ -11,7 +11,7 @@ the switch itself then refuses the one before (OpenFlow's roles), so no two ever
     leads none       takes its share after `IDLE_S`: it was started together with another one
 
 A share is the part of the hosts for which a controller comes first among those that live, by a hash of both names
-(rendezvous hashing): where one dies, the others get its hosts in equal parts, and nothing else moves. Whoever loses a
+(rendezvous hashing): where one dies, the others get its hosts in equal parts, and nothing else moves. One that loses a
 switch stands by, and gives nothing back by itself.
 
 A controller says at least every `SIGN_OF_LIFE_S` that it lives, which the service notes once a second; after
@@ -68,7 +68,7 @@ def _weigh(enforcer: int, host: str) -> tuple[bytes, int]:
 
 @dataclass(slots=True)
 class Succession:
-    """What one controller has seen of switches that nobody leads."""
+    """Switches that nobody leads, as one controller has seen them."""
 
     enforcer: int
     _unled_since: dict[str, float] = field(default_factory=dict)
@@ -77,12 +77,15 @@ class Succession:
     _sees_since: float | None = None
 
     def lose_sight(self) -> None:
-        """The service was not there, or busy: what it says of silence is worth nothing for a while."""
+        """Take nothing for a while: the service may have heard nobody.
+
+        It was away or busy.
+        """
         self._unled_since, self._idle_since = {}, None
         self._is_blind, self._sees_since = True, None
 
     def choose_hosts(self, seen: Leading, standing_by: Set[str], leads_any: bool, now: float) -> frozenset[str]:
-        """Return the hosts to take, of those that we are connected to and do not lead.
+        """Return the hosts to take, among those connected here that we do not lead.
 
         `leads_any`: whether we lead any. `now` is of one monotonic clock.
         """

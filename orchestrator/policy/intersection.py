@@ -262,7 +262,10 @@ def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction
 
 
 def _meeting(opened: tuple[Box, ...], closed: tuple[Box, ...]) -> list[Box] | None:
-    """Return the packets that one point opens and another closes; None if that takes too long to find."""
+    """Return the packets that one point opens and another closes.
+
+    None if that takes too long to find.
+    """
     if len(closed) * _count_spans(opened) + len(opened) * _count_spans(closed) > MOST_SPANS:
         return None
     common = [one.intersect(other) for one in opened for other in closed]

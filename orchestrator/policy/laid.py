@@ -1,7 +1,7 @@
-"""Deny rules that hold packets back at one point, for as long as other points follow.
+"""Deny rules that hold packets back at one point while others follow.
 
-What is to be held back is a set of boxes, from every policy that points may hold. The rules that say it are laid on top
-of a list and make flow entries on every host, so they have an end: `MOST_ENTRIES`. Holding back more is always safe.
+A set of boxes is held back, from every policy that points may hold. The rules that say it are laid on top of a list and
+make flow entries on every host, so they have an end: `MOST_ENTRIES`. Holding back more is always safe.
 
     exactly the boxes                                               up to MOST_ENTRIES
     their ports, protocols and flags, of every prefix that they touch    else, up to the same
@@ -29,7 +29,7 @@ MOST_ENTRIES = 1024
 
 @dataclass(slots=True)
 class Laid:
-    """What is held back in one list, of the packets `all_of`."""
+    """Packets that are held back in one list, among `all_of`."""
 
     direction: Direction
     all_of: tuple[Box, ...]
@@ -45,7 +45,7 @@ class Laid:
         """Return the deny rules, none if nothing is held back."""
         if self._boxes is None:
             return self.rules_of_all()
-        for boxes in (self._boxes, self._rounded(self._boxes)):
+        for boxes in (self._boxes, self._round_boxes(self._boxes)):
             rules = _denying_few(boxes, self.direction)
             if rules is not None:
                 return self._mark(rules)
@@ -58,19 +58,19 @@ class Laid:
     def _mark(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
         return tuple(replace(rule, stateless=True) for rule in rules) if self.is_alone else tuple(rules)
 
-    def _rounded(self, boxes: Iterable[Box]) -> Iterator[Box]:
+    def _round_boxes(self, boxes: Iterable[Box]) -> Iterator[Box]:
         """Yield boxes with every span of addresses whole that they touch."""
         for box in boxes:
             for whole in self.all_of:
                 common = box.intersect(whole)
                 if common is not None:
                     source, destination = (
-                        _touched(getattr(whole, axis), getattr(common, axis)) for axis in ("source", "destination")
+                        _find_touched(getattr(whole, axis), getattr(common, axis)) for axis in ("source", "destination")
                     )
                     yield common._replace(source=source, destination=destination)
 
 
-def _touched(whole: Spans, part: Spans) -> Spans:
+def _find_touched(whole: Spans, part: Spans) -> Spans:
     """Return the spans that share an address with a part of them."""
     return tuple(span for span in whole if meet((span,), part))
 

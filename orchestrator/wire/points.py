@@ -46,7 +46,7 @@ class Epoch:
 
 @document()
 class Leading:
-    """Who leads a domain's switches, for controllers that share them."""
+    """The leaders of a domain's switches, for controllers that share them."""
 
     leaders: tuple[int, ...] = describe("the enforcement points that reported of switches last and are not silent")
     unled: tuple[str, ...] = describe(

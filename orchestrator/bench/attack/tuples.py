@@ -87,7 +87,7 @@ _MOST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """What is done against the attack: settings of Open vSwitch, and whether ports are read whole.
+    """Settings of Open vSwitch against the attack, and whether ports are read whole.
 
     `name` is how figures call it.
     """
@@ -99,7 +99,9 @@ class Lever:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A flood, and whether it comes before others' packets: then their entries are looked at after its own."""
+    """A flood, and whether it comes before others' packets.
+
+    Where it does, their entries are looked at after its own."""
 
     flood: str
     is_first: bool = False

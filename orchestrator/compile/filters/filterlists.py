@@ -103,8 +103,8 @@ class Line(NamedTuple):
 class Part(enum.Flag):
     """A part of a compiled policy; no object is in both.
 
-    The frame leads packets to lists and has the operator's: of tenants it needs addresses. What a list makes depends on
-    its own tenant alone, so what did not change need not be made again.
+    The frame leads packets to lists and has the operator's: of tenants it needs addresses. The rows of a list
+    depend on its own tenant alone, so those of an unchanged one need not be made again.
     """
 
     FRAME = enum.auto()
@@ -230,7 +230,10 @@ def filter_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[Fi
 
 
 def hollow_lists(policy: Policy, *, carries_stateless: bool = False) -> tuple[FilterList, ...]:
-    """Every list of a policy without rules of tenants, for the frame. Raises as `filter_lists` does."""
+    """Return every list of a policy without tenants' rules, for the frame.
+
+    Raises as `filter_lists` does.
+    """
     lists = [*filter_lists(replace(policy, tenants=()), carries_stateless=carries_stateless)]
     for tenant in policy.tenants:
         for stage, direction in _DIRECTIONS.items():

@@ -81,7 +81,7 @@ class FilterProgram:
         lifted: Sequence[LiftedRule] = (),
         lists: Policy | None = None,
     ) -> FilterProgram:
-        """Compile another policy of the same domain from what it has in common with this one.
+        """Compile another policy of the domain from what both have in common.
 
         Raises what `filter_program` raises.
         """
@@ -109,7 +109,10 @@ class FilterProgram:
         return replace(self, policy=policy, lifted=tuple(lifted), lists=lists, cached=cached, program=program)
 
     def _find_rows(self, tenant: Tenant) -> Iterator[Flow]:
-        """Find the rows of a tenant's part; most bear its number, and the others are known by name."""
+        """Find the rows of a tenant's part.
+
+        Most bear its number, and the others are known by name.
+        """
         blocks = self.program.blocks
         yield from (row for row in blocks.of_tenant(tenant.number).rows() if row.table in _TABLES)
         named = [filter_row(table, name, "") for table, name in _unnumbered_names(tenant.number, self.planes)]

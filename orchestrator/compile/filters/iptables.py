@@ -65,9 +65,9 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
 
 
 def iptables_chains(policy: Policy, part: Part = Part.WHOLE) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
-    """Return the rules by family and chain, or a part of them: FORWARD and each chain of ours.
+    """Return the rules, or a part of them, by family and chain.
 
-    Raises as `iptables_texts`.
+    The chains are FORWARD and those of ours. Raises as `iptables_texts`.
     """
     lists, limits = filter_lists(policy) if Part.LISTS in part else hollow_lists(policy), Limits.of_policy(policy)
     make = _tracked_chains if policy.return_traffic is ReturnTraffic.TRACKED else _make_chains

@@ -49,7 +49,7 @@ _SOURCE_PORTS = attrgetter("source_ports")
 
 
 class _Way(NamedTuple):
-    """The table in which a direction's packets are read, the tenant's register, and the next table."""
+    """A direction's table of reading, the register of its tenants, and the next table."""
 
     table: Table
     tenant: Field
@@ -85,7 +85,7 @@ def _asks_both(rules: list[Rule]) -> bool:
 
 
 def whole_port_rows(tenant: Tenant, ways: Iterable[Direction]) -> Iterator[Flow]:
-    """Yield the rows by which destination ports are read whole, of a tenant's packets in some directions."""
+    """Yield the rows that read destination ports of a tenant's packets whole."""
     for direction in ways:
         table, register, goes_to = _WAYS[direction]
         for version in (IPV4, IPV6):

@@ -99,7 +99,7 @@ class Hits:
     def first_rules(
         self, domain: str, order: HitOrder, *, limit: int, contains: str = "", tier: Tier = Tier.HOST
     ) -> FirstRules:
-        """The rules of all tenants of a domain that come first in an order, most first.
+        """Return the first rules of all tenants of a domain in an order.
 
         Of equal ones the older rule is first. `contains` limits them to tenants and rules with that in their name.
         """
@@ -138,7 +138,10 @@ class Hits:
         return int(self._tx.read(query).scalar_one())
 
     def _find_named(self, domain: str, contains: str) -> Sequence[Row[Any]] | None:
-        """Return the current rules with a part of a name, in the order of lists; None where that is many."""
+        """Return the current rules with a part of a name, in list order.
+
+        None where they are many.
+        """
         rows = self._tx.read(_list_rules(domain, contains).limit(_MOST_NAMED + 1)).all()
         return rows if len(rows) <= _MOST_NAMED else None
 
@@ -302,9 +305,10 @@ def _seconds_of(window: Window) -> float:
 
 
 def _rank_numbers(order: HitOrder, totals: Counts, moved: Counts, named: Iterable[Row[Any]] | None) -> Iterator[U64]:
-    """Yield the numbers of counted rules in portions, most first; of equal ones the lowest first.
+    """Yield the numbers of counted rules in portions, most first.
 
-    `named` limits them. The first portion is small: mostly it is enough, and nothing else needs to be sorted.
+    Of equal ones the lowest is first. `named` limits them. The first portion is small: mostly it is enough, and nothing
+    else needs to be sorted.
     """
     columns = {
         HitOrder.LIST: (NO_COUNTS, NO_COUNTS.packets),

@@ -229,7 +229,7 @@ class Reports:
         return tuple(_read_point(row) for row in self._tx.rows(_POINTS, of_domain=domain))
 
     def leading(self, enforcer: int, tier: Tier, *, silence_s: float, begins: bool = False) -> Leading:
-        """Who leads the switches of a tier, and those that an enforcer may lead and nobody does.
+        """Return who leads a tier's switches, and those that an enforcer may take.
 
         Nobody leads a switch whose last report says that it is not connected, or came from somebody who has been silent
         for `silence_s`. An enforcer that `begins` leads none of those that it reported before. Raises NotFound.

@@ -70,7 +70,7 @@ class Holding:
 
 
 class _Normal(NamedTuple):
-    """The text of an object in a program, and the form in which the device lists it."""
+    """An object's text in a program, and as the device lists it."""
 
     compiled: bytes
     text: str

@@ -1,4 +1,4 @@
-"""Find current rules by their number, and a domain's tenants in the order of their names.
+"""Find current rules by number, and a domain's tenants by name.
 
 Revision ID: 0033
 Revises: 0032
