@@ -132,7 +132,7 @@ class Controller:
         self._alarming = Chore("impostors", impostors.report_due, LOOK_S)
         self._links = Links(service, domain, credentials.enforcer, self._take_over)
         self._linking = Chore("links", self._links.report_due, LINKS_S)
-        self._succeeding = Chore("succession", self._succeed, LOOK_AGAIN_S)
+        self._succeeding = Chore("succession", self._take_unled_switches, LOOK_AGAIN_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(
             self._reporter.point,
@@ -217,7 +217,7 @@ class Controller:
             self._leads = True
             log.info("controller.leads", epoch=epoch, leaders=[] if seen is None else list(seen.leaders))
 
-    def _succeed(self) -> None:
+    def _take_unled_switches(self) -> None:
         """Take switches that another controller led and leads no more."""
         standing_by = self._fleet.standing_by()
         if not standing_by or not self._leads:

@@ -6,8 +6,8 @@ they are replaced. Tiers are never added up, for a packet passes through several
 
 `HitSum` counts all rules of a domain together, by tier and by decider: as many sums for any number of rules.
 
-**The first rules of a domain** are found by their counts, which are columns, and only then by name: what is read of the
-lists is a row for each rule that is returned. Rules of which there is nothing to rank follow in the order of tenants
+**The first rules of a domain** are found by their counts, which are columns, and only then by name: a row is read for
+each rule that is returned. Rules of which there is nothing to rank follow in the order of tenants
 and lists. A count may be of a rule that is gone, so numbers are looked up in portions until there are enough. A search
 for a part of a name has the database look at all names; where few have it, only these are ranked.
 """
@@ -138,10 +138,7 @@ class Hits:
         return int(self._tx.read(query).scalar_one())
 
     def _find_named(self, domain: str, contains: str) -> Sequence[Row[Any]] | None:
-        """Return the current rules with a part of a name, in list order.
-
-        None where they are many.
-        """
+        """Return the current rules with a part of a name; None where they are many."""
         rows = self._tx.read(_list_rules(domain, contains).limit(_MOST_NAMED + 1)).all()
         return rows if len(rows) <= _MOST_NAMED else None
 
@@ -307,8 +304,7 @@ def _seconds_of(window: Window) -> float:
 def _rank_numbers(order: HitOrder, totals: Counts, moved: Counts, named: Iterable[Row[Any]] | None) -> Iterator[U64]:
     """Yield the numbers of counted rules in portions, most first.
 
-    Of equal ones the lowest is first. `named` limits them. The first portion is small: mostly it is enough, and nothing
-    else needs to be sorted.
+    Of equal ones the lowest is first. `named` limits them. The first portion is small, and mostly enough.
     """
     columns = {
         HitOrder.LIST: (NO_COUNTS, NO_COUNTS.packets),
