@@ -4,9 +4,10 @@
                             ├──▶ entries ──▶ head of the chain ──▶ signed ──▶ kept in the database, and sent to a sink
     writes ──▶ entries ─────┘  (in their own transactions)
 
-What was refused is counted by principal, status and minute: an entry tells how often, and of the first one what it
-was. So nobody can fill the trail by asking for what is refused. A sink that takes nothing is tried again each minute,
-with all anchors that it has not got; the log, a metric and an event say so.
+What was refused is counted by principal, address, status and minute: an entry tells how often, and of the first one
+what it was. So nobody can fill the trail by asking for what is refused; and nobody's many addresses or tokens hide what
+others were refused, for those of each tenant, and of all strangers, are counted by themselves. A sink that takes
+nothing is tried again each minute, with all anchors that it has not got; the log, a metric and an event say so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import orjson
@@ -32,8 +33,9 @@ log = structlog.get_logger()
 EVERY_S = 60.0
 PRUNE_EVERY = 60
 """Old entries are looked for with every so many-th anchor."""
-MOST_KEYS = 1024
-"""Of so many principals, addresses and kinds refusals are counted apart in a minute; all others together."""
+MOST_KEYS = 64
+"""Of a tenant, of a principal of none and of all strangers, refusals of so many principals, addresses and kinds are
+counted apart in a minute; then as many without their addresses, and all others together."""
 MOST_UNSENT = 10_000
 UNKNOWN = "unknown"
 """How one is named who is not known: no token, or one that is not valid."""
@@ -56,20 +58,33 @@ class Refusals:
         self._lock = threading.Lock()
         self._counts: Counter[Refusal] = Counter()
         self._firsts: dict[Refusal, str] = {}
+        self._keys: Counter[str] = Counter()
+        """How many are counted apart, by tenant or principal."""
 
     def note(self, refusal: Refusal, request: str) -> None:
         """Count a refused request, such as ``PUT /v1/tenants/blue/acl``."""
         with self._lock:
-            if refusal not in self._counts and len(self._counts) >= MOST_KEYS:
-                refusal = Refusal(OTHERS, None, refusal.status)
+            refusal = self._find_key(refusal)
             self._counts[refusal] += 1
             self._firsts.setdefault(refusal, request)
+
+    def _find_key(self, refusal: Refusal) -> Refusal:
+        """Return under what a refusal is counted: itself, without its address, or with all others of its tenant."""
+        payer = f"principal {refusal.actor.who}" if refusal.tenant is None else f"tenant {refusal.tenant}"
+        bare = replace(refusal, actor=Actor(refusal.actor.who))
+        for each, most in ((refusal, MOST_KEYS), (bare, 2 * MOST_KEYS)):
+            if each in self._counts:
+                return each
+            if self._keys[payer] < most:
+                self._keys[payer] += 1
+                return each
+        return replace(refusal, actor=OTHERS)
 
     def collect(self) -> tuple[tuple[Refusal, int, str], ...]:
         """Return what was counted, with the first request of each, and begin anew."""
         with self._lock:
             found = tuple((refusal, count, self._firsts[refusal]) for refusal, count in self._counts.items())
-            self._counts, self._firsts = Counter(), {}
+            self._counts, self._firsts, self._keys = Counter(), {}, Counter()
         return found
 
     def restore(self, collected: tuple[tuple[Refusal, int, str], ...]) -> None:

@@ -19,7 +19,7 @@ from served import Served, served
 from orchestrator import wiring
 from orchestrator.bootstrap import build_service
 from orchestrator.client import Client
-from orchestrator.control.audit import Auditor, Refusals
+from orchestrator.control.audit import MOST_KEYS, OTHERS, UNKNOWN, Auditor, Refusal, Refusals
 from orchestrator.control.auditsinks import AnchorFile, Syslog, message_of, open_sinks
 from orchestrator.errors import BadInput, NotFound, TooLarge, TooOften
 from orchestrator.identity.auditkey import AuditKey
@@ -27,6 +27,7 @@ from orchestrator.identity.trail import Verified, Verifier
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
+from orchestrator.store.audit import Actor
 from orchestrator.store.records import Role
 from orchestrator.wire.audit import AuditAnchor, AuditEntry
 from orchestrator.wire.tenants import Limits
@@ -120,17 +121,41 @@ def test_a_path_of_a_stranger_is_written_as_it_came(service: Served, admin: Clie
     assert f"GET {path}" in {entry.subject for entry in of(admin, kind="request.refused")}
 
 
-def test_no_matter_how_many_addresses_the_trail_grows_little() -> None:
-    from orchestrator.control.audit import MOST_KEYS, OTHERS, Refusal  # noqa: PLC0415
-    from orchestrator.store.audit import Actor  # noqa: PLC0415
+def refused(who: str, addresses: int, tenant: str | None = None, status: int = 404) -> Iterator[Refusal]:
+    return (Refusal(Actor(who, f"2001:db8::{number:x}"), tenant, status) for number in range(addresses))
 
-    refusals = Refusals()
-    for number in range(MOST_KEYS + 500):
-        refusals.note(Refusal(Actor("unknown", f"2001:db8::{number:x}"), None, 401), "GET /v1/tenants")
-    found = refusals.collect()
-    assert len(found) == MOST_KEYS + 1
-    assert [count for refusal, count, _ in found if refusal.actor == OTHERS] == [500]
-    assert refusals.collect() == ()
+
+def noted(*refusals: Iterator[Refusal]) -> dict[Refusal, int]:
+    """What is told of a minute in which these were refused, in this order."""
+    found = Refusals()
+    for refusal in itertools.chain(*refusals):
+        found.note(refusal, "GET /v1/tenants")
+    told = {refusal: count for refusal, count, _ in found.collect()}
+    assert found.collect() == ()
+    return told
+
+
+def test_no_matter_how_many_addresses_the_trail_grows_little() -> None:
+    told = noted(refused(UNKNOWN, MOST_KEYS + 500, status=401))
+    assert len(told) == MOST_KEYS + 1
+    assert told[Refusal(Actor(UNKNOWN), None, 401)] == 500
+
+
+def test_no_matter_how_many_tokens_the_trail_grows_little() -> None:
+    """A member may replace its token again and again."""
+    members = (Refusal(Actor(f"member:{number}", "192.0.2.7"), "red", 404) for number in range(2000))
+    told = noted(members)
+    assert len(told) == 2 * MOST_KEYS + 1
+    assert told[Refusal(OTHERS, "red", 404)] == 2000 - 2 * MOST_KEYS
+
+
+def test_nobody_hides_what_another_was_refused_behind_many_addresses() -> None:
+    """A stranger with a thousand of them had what others were refused told without their names."""
+    probing = Refusal(Actor("member:7", "192.0.2.7"), "red", 404)
+    told = noted(refused(UNKNOWN, 2000, status=401), refused("member:8", 2000, "blue"), iter([probing] * 3))
+    assert told[probing] == 3
+    assert told[Refusal(Actor("member:8"), "blue", 404)] == 2000 - MOST_KEYS
+    assert len(told) == 2 * (MOST_KEYS + 1) + 1
 
 
 def test_tenants_see_what_is_about_them(service: Served, admin: Client, tenant: str) -> None:
