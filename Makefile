@@ -137,8 +137,8 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	PYTHONPATH=.:tests $(BIN)/python tests/formats/real_data.py
 	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
-advisories: $(VENV)/.ready  ## known vulnerabilities of pinned packages, by OSV's export of PyPI; OSV=path
-	$(BIN)/python packaging/advisories.py $(OSV)
+advisories: $(VENV)/.ready  ## known vulnerabilities of pinned packages, by OSV's export of PyPI (OSV=path) or the list that is kept here
+	$(BIN)/python packaging/advisories.py $(or $(wildcard $(OSV)),packaging/advisories.json)
 
 lock: $(VENV)/.ready  ## pin every package anew, with digests; UPGRADE=1 takes newer versions
 	$(BIN)/python packaging/lock.py $(if $(UPGRADE),--upgrade)

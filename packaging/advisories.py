@@ -1,10 +1,14 @@
 """Look for known vulnerabilities in pinned packages: advisories come from a file, so that no network is asked.
 
-python packaging/advisories.py PyPI.zip [requirements.txt | NAME.cdx.json ...]
+python packaging/advisories.py [--keep FILE] PyPI.zip [requirements.txt | NAME.cdx.json ...]
 
 The file is OSV's export of PyPI (https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip), or one advisory or a
 list of advisories as JSON (OSV schema 1.6). Without further names the locks of what is deployed are
 looked at. The exit status is 1 if a pinned version is affected, 2 if a file cannot be read.
+
+`--keep` also writes the advisories about these packages, of whatever version, cut to what is read here. So
+`advisories.json` was made, from the database of the Python Packaging Authority (https://github.com/pypa/advisory-database,
+CC BY 4.0) of 10 October 2024: it is what can be looked at where no export was brought.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +27,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "packaging/advisories.json"
 INSTALLED = sorted((ROOT / "packaging/requirements").glob("*.txt"))
 _PIN = re.compile(r"([A-Za-z0-9_.-]+)==([^\s;\\]+)")
 _PURL = re.compile(r"pkg:pypi/([^@]+)@([^?]+)")
@@ -44,20 +50,21 @@ class Affected:
 
 
 def find_affected(pins: Iterable[tuple[str, str]], advisories: Iterable[dict[str, Any]]) -> list[Affected]:
-    """Return the pins that advisories name, by package."""
-    pinned = {canonicalize_name(name): version for name, version in pins}
+    """Return the pins that advisories name, by package and version."""
+    pinned: defaultdict[str, set[str]] = defaultdict(set)
+    for name, version in pins:
+        pinned[canonicalize_name(name)].add(version)
     found = []
     for advisory in advisories:
         if advisory.get("withdrawn"):
             continue
         for affected in advisory.get("affected", ()):
-            package = affected.get("package", {})
-            name = canonicalize_name(package.get("name", ""))
-            version = pinned.get(name)
-            if package.get("ecosystem") == "PyPI" and version is not None and is_affected(version, affected):
+            name = _package(affected)
+            if name in pinned:
                 summary = advisory.get("summary") or advisory.get("details", "").partition("\n")[0]
                 fixed = ", ".join(sorted(_events(affected, "fixed")))
-                found.append(Affected(name, version, advisory["id"], summary, fixed))
+                versions = (version for version in pinned[name] if is_affected(version, affected))
+                found += [Affected(name, version, advisory["id"], summary, fixed) for version in versions]
     return sorted(set(found))
 
 
@@ -65,8 +72,28 @@ def is_affected(version: str, affected: dict[str, Any]) -> bool:
     """Tell whether a version is one that OSV's `affected` lists, or lies in one of its ranges."""
     if version in affected.get("versions", ()):
         return True
-    ranges = [each["events"] for each in affected.get("ranges", ()) if each.get("type") in {"ECOSYSTEM", "SEMVER"}]
+    ranges = [each["events"] for each in affected.get("ranges", ()) if _is_ordered(each)]
     return any(_is_within(Version(version), events) for events in ranges)
+
+
+def cut_advisories(names: Container[str], advisories: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is read of the advisories that name one of these packages, by their ids."""
+    found = []
+    for advisory in advisories:
+        named = [each for each in advisory.get("affected", ()) if _package(each) in names]
+        if named and not advisory.get("withdrawn"):
+            summary = advisory.get("summary") or advisory.get("details", "").partition("\n")[0][:120]
+            found.append({"id": advisory["id"], "summary": summary, "affected": [*map(_cut_affected, named)]})
+    return sorted(found, key=lambda each: str(each["id"]))
+
+
+def _cut_affected(affected: dict[str, Any]) -> dict[str, Any]:
+    """Return a package and its versions; those that are listed one by one only where there is no range of them."""
+    package = {name: affected["package"][name] for name in ("ecosystem", "name")}
+    ranges = [
+        {"type": each["type"], "events": each["events"]} for each in affected.get("ranges", ()) if _is_ordered(each)
+    ]
+    return {"package": package, "ranges": ranges} if ranges else {"package": package, "versions": affected["versions"]}
 
 
 def read_advisories(path: Path) -> Iterator[dict[str, Any]]:
@@ -94,6 +121,9 @@ def read_pins(path: Path) -> list[tuple[str, str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print what is affected; returns the exit status."""
+    kept = None
+    if arguments[:1] == ["--keep"]:
+        kept, arguments = Path(arguments[1]), arguments[2:]
     if not arguments:
         print("\n".join((__doc__ or "").splitlines()[:4]), file=sys.stderr)  # noqa: T201
         return 2
@@ -101,6 +131,9 @@ def main(arguments: Sequence[str]) -> int:
         pins = [pin for path in map(Path, arguments[1:] or INSTALLED) for pin in read_pins(path)]
         advisories = list(read_advisories(Path(arguments[0])))
         affected = find_affected(pins, advisories)
+        if kept is not None:
+            found = cut_advisories({canonicalize_name(name) for name, _ in pins}, advisories)
+            kept.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
@@ -119,6 +152,17 @@ def _advisories(content: bytes, place: str) -> Iterator[dict[str, Any]]:
         if not isinstance(each, dict) or "id" not in each:
             raise ValueError(f"{place}: no advisory of OSV, which has an id")
         yield each
+
+
+def _package(affected: dict[str, Any]) -> str:
+    """Return the name of a package of PyPI; of others, an empty one."""
+    package = affected.get("package", {})
+    return canonicalize_name(package.get("name", "")) if package.get("ecosystem") == "PyPI" else ""
+
+
+def _is_ordered(each: dict[str, Any]) -> bool:
+    """Tell whether a range is one of versions, and not of commits."""
+    return each.get("type") in {"ECOSYSTEM", "SEMVER"}
 
 
 def _is_within(version: Version, events: Sequence[dict[str, str]]) -> bool:
