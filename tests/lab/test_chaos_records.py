@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.lab.chaos.faults import matrix
+
 DOCS = Path(__file__).parents[2] / "docs"
 REPORTS = sorted((DOCS / "chaos").glob("*.json"))
 PACKETS = 1_000_000
@@ -15,6 +17,14 @@ PACKETS = 1_000_000
 
 def test_there_is_a_report_for_each_database() -> None:
     assert {json.loads(path.read_text())["store"] for path in REPORTS} == {"postgresql", "sqlite"}
+
+
+def test_the_reports_together_have_every_kind_of_fault() -> None:
+    """With a million packets on the wire; a step that was not reached is none."""
+    struck = {name for path in REPORTS for name in json.loads(path.read_text())["faults"]}
+    kinds = {fault.name for fault in matrix()}
+    assert kinds - struck == set(), "run them (`make chaos ONLY=...`), and keep the report"
+    assert f"all of the deck's {len(kinds)} kinds" in (DOCS / "chaos.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
