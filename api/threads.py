@@ -8,6 +8,9 @@ point; whatever else they ask for meanwhile waits without a thread, in the order
 
     60 lists of `blue` ── 8 on threads, 52 wait without one ──┐
     a rule of `red` ────── on a thread at once ───────────────┴──▶ turns of writers
+
+Several tenants may act together. Once two thirds of the threads are taken, a tenant or point that has one takes no
+more.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ from orchestrator.store.records import Principal, Role
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS, OF_ONE = 48, 8
-"""How many there are, and how many of them one tenant or enforcement point takes."""
+THREADS, OF_ONE, SPARE = 48, 8, 16
+"""How many there are, how many of them one tenant or enforcement point takes, and how many of them only those take that
+have none, and administrators: four tenants whose writes wait do not have all."""
 
 
 class SharedThreads:
@@ -37,10 +41,13 @@ class SharedThreads:
     Safe between threads and event loops.
     """
 
-    def __init__(self, threads: int = THREADS, of_one: int = OF_ONE) -> None:
+    def __init__(self, threads: int = THREADS, of_one: int = OF_ONE, spare: int = SPARE) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
         self._of_one = of_one
+        self._most_shared = threads - spare
         self._lock = threading.Lock()
+        self._busy = 0
+        """How many threads are taken or promised in all."""
         self._taken: Counter[str] = Counter()
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
@@ -51,35 +58,47 @@ class SharedThreads:
         """
         future: Future[T] = Future()
         run = partial(self._run_and_pass_on, share, future, work)
-        if share is not None:
-            with self._lock:
-                if self._taken[share] >= self._of_one:
+        with self._lock:
+            if share is not None:
+                if share in self._waiting or not self._has_room(share):
                     self._waiting.setdefault(share, deque()).append(run)
                     return future
                 self._taken[share] += 1
+            self._busy += 1
         self._threads.submit(run)
         return future
+
+    def _has_room(self, share: str) -> bool:
+        """Return whether a share may take one more: its first one always, others while more are left than are spare."""
+        taken = self._taken[share]
+        return taken == 0 or (taken < self._of_one and self._busy < self._most_shared)
 
     def _run_and_pass_on(self, share: str | None, future: Future[T], work: Callable[[], T]) -> None:
         try:
             if future.set_running_or_notify_cancel():
                 _fulfil_future(future, work)
         finally:
-            if share is not None:
-                self._go_on(share)
+            for each in self._find_following(share):
+                self._threads.submit(each)
 
-    def _go_on(self, share: str) -> None:
-        """Hand the thread of a share to what waits longest for one of it."""
+    def _find_following(self, share: str | None) -> list[Callable[[], None]]:
+        """Give a thread back; return what has waited longest in its share and has room now."""
+        found: list[Callable[[], None]] = []
         with self._lock:
-            waiting = self._waiting.get(share)
-            following = waiting.popleft() if waiting else None
-            if following is None:
+            self._busy -= 1
+            if share is None:
+                return found
+            self._taken[share] -= 1
+            waiting = self._waiting.get(share, deque())
+            while waiting and self._has_room(share):
+                found.append(waiting.popleft())
+                self._taken[share] += 1
+                self._busy += 1
+            if not waiting:
                 self._waiting.pop(share, None)
-                self._taken[share] -= 1
-                if not self._taken[share]:
-                    del self._taken[share]
-        if following is not None:
-            self._threads.submit(following)
+            if not self._taken[share]:
+                del self._taken[share]
+        return found
 
 
 def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:

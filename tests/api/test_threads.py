@@ -36,7 +36,7 @@ def held() -> Iterator[threading.Event]:
 
 
 def test_a_share_takes_so_many_threads_and_its_other_work_goes_on_in_its_order(held: threading.Event) -> None:
-    threads, done = SharedThreads(4, of_one=2), []
+    threads, done = SharedThreads(4, of_one=2, spare=1), []
     waiting = [threads.submit("a", lambda: held.wait(PATIENCE_S)) for _ in range(2)]
     behind = [threads.submit("a", lambda number=number: done.append(number)) for number in range(6)]
     assert behind[3].cancel(), "who left is not worked for"
@@ -49,8 +49,46 @@ def test_a_share_takes_so_many_threads_and_its_other_work_goes_on_in_its_order(h
     assert threads.submit("a", lambda: 3).result(PATIENCE_S) == 3
 
 
+def test_shares_that_act_together_leave_threads_for_others(held: threading.Event) -> None:
+    """Six tenants whose writes waited had all 48 threads."""
+    threads, begun = SharedThreads(8, of_one=3, spare=4), threading.Semaphore(0)
+
+    def wait_with_others() -> None:
+        begun.release()
+        held.wait(PATIENCE_S)
+
+    works = [threads.submit(share, wait_with_others) for share in ("a", "b", "c") for _ in range(5)]
+    for _ in range(3 + 1 + 1):
+        assert begun.acquire(timeout=PATIENCE_S)
+    for share in (None, "d", "e", None):
+        assert threads.submit(share, lambda: 1).result(PATIENCE_S) == 1
+    assert not begun.acquire(blocking=False), "beyond its first one a share takes no spare thread"
+    held.set()
+    wait(works, PATIENCE_S)
+    assert all(each.done() for each in works)
+
+
+def test_a_share_that_had_to_wait_has_its_threads_again(held: threading.Event) -> None:
+    threads, order = SharedThreads(4, of_one=2, spare=2), []
+    both = [threading.Event(), threading.Event()]
+
+    def meet(at: int) -> None:
+        both[at].set()
+        assert both[1 - at].wait(PATIENCE_S), "the other one is not on a thread"
+
+    others = [threads.submit(None, lambda: held.wait(PATIENCE_S)) for _ in range(2)]
+    first = threads.submit("a", lambda: held.wait(PATIENCE_S))
+    behind = [threads.submit("a", lambda at=at: order.append(at)) for at in range(2)]
+    held.set()
+    wait([*others, first, *behind], PATIENCE_S)
+    assert order == [0, 1]
+    meeting = [threads.submit("a", lambda at=at: meet(at)) for at in range(2)]
+    for each in meeting:
+        each.result(PATIENCE_S)
+
+
 def test_what_work_raises_frees_its_thread() -> None:
-    threads = SharedThreads(2, of_one=1)
+    threads = SharedThreads(2, of_one=1, spare=0)
 
     def fails() -> None:
         raise LookupError
