@@ -4,8 +4,9 @@ A tenant's edit is held to three limits by its estimate (`compile/estimate.py`),
 
     ceiling of a list     for every tenant, a setting; also asked of what a request brings, before it waits for its turn
     ceiling of a domain   for all lists together, a setting
-    quota                 the tenant's own: refused here where even the least that the list takes is over it; what is
-                          left is counted when it was compiled (`quota.py`)
+    quota                 the tenant's own: of rules, also asked of what a request brings; of flow entries, refused here
+                          where even the least that the list takes is over it; what is left is counted when it was
+                          compiled (`quota.py`)
 
 What may bring many flow entries is compiled in a process first (`precompiling.py`): until then it is sent back.
 A list that is over a limit already may change as long as it does not grow. Another service may have changed it since it
@@ -17,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
 from orchestrator.control.precompiling import LongList, Precompiler, Untried
@@ -67,6 +69,18 @@ class Ceilings:
             )
 
 
+def hold_rules(tenant: str, rules: int, quota: int | None, before: Callable[[], int]) -> None:
+    """Refuse a list of more rules than its quota and than it has without the change.
+
+    Raises TooLarge.
+    """
+    if quota is not None and rules > quota and rules > before():
+        raise TooLarge(
+            f"the list would have {rules} rules, and the quota is {quota}: take {rules - quota} out, or ask for more",
+            place=f"tenants[{tenant}].acl.rules",
+        )
+
+
 class Admission:
     """Holds lists that changed to the ceilings and to quotas. Safe to share between threads.
 
@@ -98,7 +112,11 @@ class Admission:
             before = self._known.get(domain, _NOTHING)
             now = before.after(snapshot.policy)
             changed = sorted(listed & now.lists.keys())
-            quotas = {tenant: unit.tenants.quota(tenant).flows for tenant in changed}
+            quotas = {}
+            for tenant in changed:
+                quota = unit.tenants.quota(tenant)
+                quotas[tenant] = quota.flows
+                hold_rules(tenant, len(now.lists[tenant].acl.listed), quota.rules, partial(unit.rules_before, tenant))
             if self._is_over(now, quotas):
                 before = before.after(committed())
                 now = before.after(snapshot.policy)

@@ -27,7 +27,7 @@ import structlog
 
 from orchestrator import stages
 from orchestrator.compile.estimate import Estimate
-from orchestrator.control.ceilings import Admission, Ceilings, takes_long
+from orchestrator.control.ceilings import Admission, Ceilings, hold_rules, takes_long
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.duties import Duties
@@ -184,8 +184,10 @@ class Control:
         time after it was rolled back: alone where others failed with it, and where an intersection goes first.
         """
         stages.lap("read")
-        if self._precompiler is not None and payer is not None and puts is not None:
-            self._precompiler.try_new(payer, puts, self._read_return_traffic)
+        if payer is not None and puts is not None:
+            self._hold_quota(payer, puts)
+            if self._precompiler is not None:
+                self._precompiler.try_new(payer, puts, self._read_return_traffic)
         return self._do_in_turn(
             lambda queue, is_large: queue.do(work, payer, is_large=is_large), domain, tenant or payer, puts
         )
@@ -202,6 +204,8 @@ class Control:
 
         Work that another person must approve is done, too. Raises what `carry_out` raises.
         """
+        if payer is not None and puts is not None:
+            self._hold_quota(payer, puts)
         return self._do_in_turn(
             lambda queue, is_large: queue.do(work, payer, is_large=is_large, is_rehearsal=True), domain, payer, puts
         ).answer
@@ -231,6 +235,20 @@ class Control:
         except Elsewhere:  # the tenant is in another domain by now, or more than a domain changes
             self._homes.forget(tenant or "")
             return do_in(self.queue(None))
+
+    def _hold_quota(self, tenant: str, new: Estimate) -> None:
+        """Refuse a list over its quota of rules before it waits for its turn, in which it is held to it again.
+
+        Raises TooLarge.
+        """
+        with suppress(NotFound):  # its turn will say so
+            quota = self.read(lambda unit: unit.tenants.quota(tenant).rules)
+            hold_rules(tenant, len(new.acl.listed), quota, lambda: self._read_rules(tenant))
+
+    def _read_rules(self, tenant: str) -> int:
+        """Return how many rules a tenant's list has."""
+        newest = self.read(lambda unit: unit.acls.versions(tenant, limit=1))
+        return newest[0].rules if newest else 0
 
     def _read_return_traffic(self, tenant: str) -> ReturnTraffic:
         return self.read(lambda unit: unit.domains.get(unit.tenants.domain(tenant)).return_traffic)

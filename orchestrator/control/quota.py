@@ -53,7 +53,7 @@ class Usage:
         return self._keep_counts(program.digest, counts)
 
     def hold(self, unit: Unit, program: Program, change: Delta | None, before: Program | None) -> None:
-        """Refuse a change that takes a list over its quota, or further over it.
+        """Refuse a change that takes a list over its quota of flow entries, or further over it.
 
         Raises TooLarge.
 
@@ -64,19 +64,15 @@ class Usage:
         """
         for tenant in sorted(unit.changed_lists - unit.reverted_lists):
             quota = unit.tenants.quota(tenant)
-            if quota.flows is quota.rules is None:  # nearly always, and then the tenant need not be read as a whole
+            if quota.flows is None:  # nearly always, and then the tenant need not be read as a whole
                 continue
             record = unit.tenants.get(tenant)
             if record.domain != program.domain:
                 continue
-            acl = unit.acls.current(tenant).acl
-            if record.quota.rules is not None:
-                _hold_rules(unit, tenant, len(acl.rules), record.quota.rules)
-            if record.quota.flows is not None:
-                flows = self.after(program, change).get(record.number, 0)
-                was = self.of(before).get(record.number, 0) if before is not None else 0
-                if flows > max(record.quota.flows, was):
-                    raise _over(tenant, acl, flows, record.quota.flows)
+            flows = self.after(program, change).get(record.number, 0)
+            was = self.of(before).get(record.number, 0) if before is not None else 0
+            if flows > max(quota.flows, was):
+                raise _over(tenant, unit.acls.current(tenant).acl, flows, quota.flows)
 
     def _known_counts(self, digest: bytes) -> Mapping[int, int] | None:
         with self._lock:
@@ -97,16 +93,6 @@ def _count_flows(flows: FlowTable) -> Counter[int]:
     of_lists = np.isin(flows.table, _LISTS)
     numbers, counts = np.unique(flows.tenant[of_lists], return_counts=True)
     return Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-
-
-def _hold_rules(unit: Unit, tenant: str, rules: int, quota: int) -> None:
-    if rules <= quota:
-        return
-    if rules > unit.rules_before(tenant):
-        raise TooLarge(
-            f"the list would have {rules} rules, and the quota is {quota}: take {rules - quota} out, or ask for more",
-            place=f"tenants[{tenant}].acl.rules",
-        )
 
 
 def _over(tenant: str, acl: Acl, flows: int, quota: int) -> TooLarge:

@@ -217,6 +217,33 @@ def test_a_quota_that_is_certainly_exceeded_is_told_before_compiling(world: Worl
     assert world.compiler.asked == asked
 
 
+def test_a_quota_of_rules_is_held_before_compiling(world: World) -> None:
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
+    asked = world.compiler.asked
+    with pytest.raises(TooLarge, match="would have 4 rules, and the quota is 3"):
+        world.put("red", ports(1, 1, also=3))
+    assert world.compiler.asked == asked
+
+
+def test_a_list_that_is_put_over_its_quota_of_rules_gets_no_turn(world: World) -> None:
+    world.put("red", ports(1, 1, also=5))
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(rules=3)))
+
+    def put(acl: Acl) -> None:
+        puts = world.control.ceilings.check_list(acl)
+        world.control.carry_out(lambda unit: turns.append(unit.acls.replace("red", acl, author="test")), payer="red",
+                                puts=puts)  # fmt: skip
+
+    turns: list[object] = []
+    with pytest.raises(TooLarge, match="would have 7 rules, and the quota is 3") as refused:
+        put(ports(1, 1, also=6))
+    assert (refused.value.place, turns) == ("tenants[red].acl.rules", [])
+    put(ports(1, 1, also=4))  # over it, and smaller than before
+    assert len(turns) == 1
+    with pytest.raises(TooLarge, match="would have 6 rules"):
+        put(ports(1, 1, also=5))
+
+
 def test_a_list_whose_turn_may_take_long_is_known_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE_FLOWS", 1_000)
     few, many = (acl_from_json({"rules": [plain(each) for each in range(rules)]}) for rules in (900, 1_100))
