@@ -53,7 +53,7 @@ demo: announcement packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL
 announcement:
 	@test -e $(VENV)/.ready || echo "the first time: 17 Debian packages with what they need, then a Python environment: one to four minutes; then the demonstration, 20 seconds"
 
-test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium-headless-shell fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(OPENCL) $(TRAFFIC) $(TUNNEL) $(ROUTING) $(SERVING) age chromium-headless-shell fonts-dejavu-core openssh-client openssh-server prometheus systemd $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 # Three workers on two cores: tests wait for real processes, packets and browsers.
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)

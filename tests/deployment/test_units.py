@@ -41,6 +41,12 @@ def test_every_unit_is_looked_at() -> None:
     assert {unit.stem for unit in UNITS} >= {"aclflow", "aclflow-console", "aclflow-controller", *ROOTS}
 
 
+def test_no_run_of_all_tests_goes_by_units_for_want_of_a_program() -> None:
+    """Machines of containers have no systemd, and those below would be left out."""
+    [packages] = re.findall(r"^test: DEBIAN \+= (.*)", (ROOT / "Makefile").read_text(), re.M)
+    assert "systemd" in packages.split()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_is_little_exposed(unit: Path) -> None:
