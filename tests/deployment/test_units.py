@@ -83,6 +83,12 @@ def test_a_unit_has_a_user_of_its_own_and_says_what_it_calls(unit: Path) -> None
         assert said.get("AmbientCapabilities", [""]) == said["CapabilityBoundingSet"]
 
 
+def test_backups_by_the_timer_have_no_key_of_the_authority() -> None:
+    said = settings_of(ROOT / "packaging/systemd/aclflow-backup.service")
+    assert not any("--with-authority" in line for line in said["ExecStart"])
+    assert all("without its authority's key" in line for line in said["Description"])
+
+
 def test_users_of_units_are_made() -> None:
     made = {line.split()[1] for line in (ROOT / "packaging/sysusers.d/aclflow.conf").read_text().splitlines()
             if line.startswith("u ")}  # fmt: skip
