@@ -4,9 +4,9 @@ A tenant's edit is held to three limits by its estimate (`compile/estimate.py`),
 
     ceiling of a list     for every tenant, a setting; also asked of what a request brings, before it waits for its turn
     ceiling of a domain   for all lists together, a setting
-    quota                 the tenant's own: of rules, also asked of what a request brings; of flow entries, refused here
-                          where even the least that the list takes is over it; what is left is counted when it was
-                          compiled (`quota.py`)
+    quota                 the tenant's own, also asked of what a request brings: of rules; of flow entries, where the
+                          least that the list takes is over it; what is left is counted when it was compiled
+                          (`quota.py`)
 
 What may bring many flow entries is compiled in a process first (`precompiling.py`): until then it is sent back.
 A list that is over a limit already may change as long as it does not grow. Another service may have changed it since it
@@ -81,6 +81,20 @@ def hold_rules(tenant: str, rules: int, quota: int | None, before: Callable[[], 
         )
 
 
+def is_over(new: Estimate, quota: int) -> bool:
+    """Return whether even the least that a list takes is over its quota of flow entries."""
+    return new.bounds.least > quota
+
+
+def hold_flows(tenant: str, new: Estimate, quota: int, was: int) -> None:
+    """Refuse a list that is over its quota of flow entries and took `was` at most before.
+
+    Raises TooLarge with the rule's place.
+    """
+    if new.bounds.least > max(quota, was):
+        raise _too_large(new.acl, new.bounds.least, f"the quota is {quota}", f"tenants[{tenant}].acl.")
+
+
 class Admission:
     """Holds lists that changed to the ceilings and to quotas. Safe to share between threads.
 
@@ -147,8 +161,8 @@ class Admission:
         place = f"tenants[{tenant}].acl."
         if now.bounds.most > max(self.ceilings.tenant_flows, was):
             raise _too_large(now.acl, now.bounds.most, f"the ceiling is {self.ceilings.tenant_flows}", place)
-        if quota is not None and now.bounds.least > max(quota, was):
-            raise _too_large(now.acl, now.bounds.least, f"the quota is {quota}", place)
+        if quota is not None:
+            hold_flows(tenant, now, quota, was)
 
     def _check_long(self, tenant: str, now: Estimate, before: Estimate | None, returns: ReturnTraffic) -> None:
         """Raise Untried for a list that brings much, unless a process was through with it."""

@@ -244,6 +244,26 @@ def test_a_list_that_is_put_over_its_quota_of_rules_gets_no_turn(world: World) -
         put(ports(1, 1, also=5))
 
 
+def test_a_list_that_is_certainly_over_its_quota_of_flow_entries_gets_no_turn(world: World) -> None:
+    world.put("red", ports(12, 12))
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(flows=100)))
+    turns: list[object] = []
+
+    def put(acl: Acl) -> None:
+        puts = world.control.ceilings.check_list(acl)
+        world.control.carry_out(lambda unit: turns.append(unit.acls.replace("red", acl, author="test")), payer="red",
+                                puts=puts)  # fmt: skip
+
+    with pytest.raises(TooLarge, match="the quota is 100") as refused:
+        put(ports(13, 13))
+    assert (refused.value.place, turns) == ("tenants[red].acl.rules[0]", [])
+    put(ports(11, 11))  # over it, and smaller than before
+    assert len(turns) == 1
+    with pytest.raises(TooLarge, match="the quota is 100"):
+        put(ports(12, 12))
+    assert len(turns) == 1
+
+
 def test_a_list_whose_turn_may_take_long_is_known_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE_FLOWS", 1_000)
     few, many = (acl_from_json({"rules": [plain(each) for each in range(rules)]}) for rules in (900, 1_100))
