@@ -219,6 +219,14 @@ def _network(text):
         return text
 
 
+def canonical_prefix(module, text):
+    """A prefix in one spelling, an address as one of a single address. Fails where it is neither."""
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        module.fail_json(msg=f"prefixes: {error}")
+
+
 def finish(module, before, after, change, **facts):
     """End a module: `change()` is called where the two differ, unless in check mode; what it returns is reported."""
     differ = before != after

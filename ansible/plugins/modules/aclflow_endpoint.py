@@ -76,10 +76,8 @@ generation:
   returned: with O(wait_s)
 """
 
-import ipaddress
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, finish, path, run
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, canonical_prefix, finish, path, run
 
 KEYS = ("tenant", "port", "mac", "prefixes", "shared")
 
@@ -133,16 +131,8 @@ def described(module, said):
     return dict(
         {key: said[key] for key in KEYS},
         mac=said["mac"].lower(),
-        prefixes=sorted(canonical(module, text) for text in said["prefixes"]),
+        prefixes=sorted(canonical_prefix(module, text) for text in said["prefixes"]),
     )
-
-
-def canonical(module, text):
-    """A prefix in one spelling; an address is one of a single address."""
-    try:
-        return str(ipaddress.ip_network(text))
-    except ValueError as error:
-        module.fail_json(msg=f"prefixes: {error}")
 
 
 if __name__ == "__main__":

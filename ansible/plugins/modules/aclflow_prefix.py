@@ -53,10 +53,15 @@ prefixes:
   returned: always
 """
 
-import ipaddress
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, Problem, finish, path, run
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import (
+    ARGUMENTS,
+    Problem,
+    canonical_prefix,
+    finish,
+    path,
+    run,
+)
 
 
 def main():
@@ -85,7 +90,7 @@ def ensure(module, api):
     if there is not None and domain is not None and there["domain"] != domain:
         raise Problem(409, f"the tenant '{tenant}' is in the domain '{there['domain']}', not in '{domain}'")
     before, tag = ([], None) if there is None else owned(module, api, where)
-    named = [canonical(module, text) for text in module.params["prefixes"]]
+    named = [canonical_prefix(module, text) for text in module.params["prefixes"]]
     if module.params["state"] == "absent":
         after = [prefix for prefix in before if prefix not in named]
     else:
@@ -105,15 +110,7 @@ def ensure(module, api):
 def owned(module, api, where):
     """What a tenant owns, and the ETag of that."""
     document, tag = api.ask("GET", f"{where}/prefixes")
-    return [canonical(module, text) for text in document["prefixes"]], tag
-
-
-def canonical(module, text):
-    """A prefix in one spelling."""
-    try:
-        return str(ipaddress.ip_network(text))
-    except ValueError as error:
-        module.fail_json(msg=f"prefixes: {error}")
+    return [canonical_prefix(module, text) for text in document["prefixes"]], tag
 
 
 if __name__ == "__main__":
