@@ -228,12 +228,12 @@ class Nvml:
 
     def nvmlDeviceGetHandleByPciBusId_v2(self, place: bytes, handle: Any) -> int:
         assert place == b"0000:1B:00.0"
-        handle._obj.value = 7  # what `ctypes.byref` refers to has no other name
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 7
         return int(self.failing == "handle")
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: ctypes.c_void_p, told: Any) -> int:
         assert handle.value == 7
-        told._obj.value = 2_500
+        ctypes.cast(told, ctypes.POINTER(ctypes.c_ulonglong))[0] = 2_500
         return int(self.failing == "energy")
 
 

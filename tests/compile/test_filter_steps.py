@@ -92,7 +92,7 @@ def test_steps_lead_to_the_program_from_scratch(policy: Policy, data: st.DataObj
 def test_parts_have_no_object_in_common_and_are_the_whole(plane: Plane, returns: ReturnTraffic) -> None:
     policy = replace(crowd(3), return_traffic=returns)
     rows = {
-        part: {(row.table, row.match): row for row in filterprogram._rows_of(policy, frozenset({plane}), part)}
+        part: {(row.table, row.match): row for row in filterprogram.make_rows(policy, frozenset({plane}), part)}
         for part in (Part.FRAME, Part.LISTS, Part.WHOLE)
     }
     assert not rows[Part.FRAME].keys() & rows[Part.LISTS].keys()
@@ -100,7 +100,7 @@ def test_parts_have_no_object_in_common_and_are_the_whole(plane: Plane, returns:
     alone = [
         {
             (row.table, row.match)
-            for row in filterprogram._rows_of(replace(policy, tenants=(each,)), frozenset({plane}), Part.LISTS)
+            for row in filterprogram.make_rows(replace(policy, tenants=(each,)), frozenset({plane}), Part.LISTS)
         }
         for each in policy.tenants
     ]

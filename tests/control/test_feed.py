@@ -4,6 +4,7 @@ comes one after the other at once."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from patience import PATIENCE_S
 from orchestrator.control.feed import GATHER_S, PAGE, TAIL, Feed
 from orchestrator.errors import Busy
 from orchestrator.store import StoreSettings, open_store
+from orchestrator.store.events import Events
+from orchestrator.store.records import EventPage
 
 
 def test_a_tail_that_fell_behind_the_log_says_that_events_are_missing(tmp_path: Path) -> None:
@@ -50,19 +53,43 @@ class Seen:
         return self.number
 
 
-def test_who_is_nearly_up_to_date_is_given_the_end_of_the_tail_alone(tmp_path: Path) -> None:
+def test_who_is_nearly_up_to_date_is_given_the_end_of_the_tail_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand may follow, and each event wakes all of them."""
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
     feed = Feed(store)
-    try:
-        feed._tail.extend(Seen(number) for number in range(1, TAIL + 1))  # type: ignore[misc]
-        feed._head = TAIL
+    read = Events.since
+
+    def since(events: Events, event_id: int, **asked: int | None) -> EventPage:
+        page = read(events, event_id, **asked)  # type: ignore[arg-type]
+        return replace(page, events=tuple(Seen(each.id) for each in page.events))  # type: ignore[misc]
+
+    async def story() -> None:
+        start = await feed.newest()
+        await asyncio.to_thread(log)
+        end = start + TAIL
+        assert await feed.newest() == end
         Seen.looks = 0
-        page = feed._make_page(TAIL - 4, TAIL, None)
+        page = await feed.after(end - 4, PATIENCE_S)
         assert Seen.looks < 10
-        assert [each.id for each in page.events] == [TAIL - 3, TAIL - 2, TAIL - 1, TAIL]
-        assert [each.id for each in feed._make_page(TAIL - 4, TAIL, 1).events] == [TAIL - 3, TAIL - 1]
-        assert [each.id for each in feed._make_page(0, TAIL, None).events] == list(range(1, PAGE + 1))
+        assert page is not None
+        assert [each.id for each in page.events] == [end - 3, end - 2, end - 1, end]
+        page = await feed.after(end - 4, PATIENCE_S, tenant=end % 2)
+        assert page is not None
+        assert [each.id for each in page.events] == [end - 2, end]
+        page = await feed.after(start, PATIENCE_S)
+        assert page is not None
+        assert [each.id for each in page.events] == list(range(start + 1, start + PAGE + 1))
+
+    def log() -> None:
+        with store.write() as unit:
+            for _ in range(TAIL):
+                unit.events.append("domain.changed", "pop", {})
+
+    monkeypatch.setattr(Events, "since", since)
+    try:
+        asyncio.run(story())
     finally:
         feed.close()
         store.close()

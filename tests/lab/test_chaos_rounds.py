@@ -43,7 +43,7 @@ def test_a_process_that_does_not_come_to_its_step_is_counted_apart(ends: bool, m
     assert (report.faults, report.not_reached) == ((struck, {}) if ends else ({}, struck))
 
 
-def test_a_service_that_does_not_come_back_ends_the_run_and_says_why() -> None:
+def test_a_service_that_does_not_come_back_ends_the_run_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes that have no answer would be tried for minutes."""
 
     def fail(*_: object) -> None:
@@ -52,8 +52,9 @@ def test_a_service_that_does_not_come_back_ends_the_run_and_says_why() -> None:
     stage, world = SimpleNamespace(heal=fail), World(1)
     prober, ledger = SimpleNamespace(sent=0, is_alive=True), Ledger(world.permits(dict.fromkeys(TENANTS, FIRST)), 1)
     parts: Any = (stage, world, ledger, prober, None)
+    writer = Writer(lambda: nullcontext(NobodyAnswers()), world, ledger, 0.0)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(run, "Writer", lambda *_: writer)
     story = Story(*parts, Wishes(1, 60.0, only="nothing"))
-    story._writer = Writer(lambda: nullcontext(NobodyAnswers()), world, ledger, 0.0)  # type: ignore[arg-type,return-value]
     report = story.tell(do_nothing)
     assert [each.partition(": ")[2] for each in report.troubles] == [
         "the lab cannot go on: the store has schema 0001, this program needs another"

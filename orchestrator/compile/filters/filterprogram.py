@@ -67,7 +67,7 @@ class FilterProgram:
         """Compile from scratch; see `filter_program`."""
         wanted = frozenset(planes)
         shared = () if lists is None else cluster_rows(lists)
-        rows = FlowTable.of((*_rows_of(policy, wanted, Part.WHOLE), *shared))
+        rows = FlowTable.of((*make_rows(policy, wanted, Part.WHOLE), *shared))
         cached = _cached_rows(policy, lifted)
         program = Program.of(domain, Tier.SERVER, generation, FlowTable.join_tables([rows, cached]), ())
         return cls(policy, wanted, tuple(lifted), lists, cached, program)
@@ -90,10 +90,10 @@ class FilterProgram:
             return self.of(policy, wanted, domain=domain, generation=generation, lifted=lifted, lists=lists)
         gone, come = find_replaced(self.policy.tenants, policy.tenants)
         before = {_key(row): row for tenant in gone for row in self._find_rows(tenant)}
-        rows = [*_rows_of(replace(policy, tenants=tuple(come)), wanted, Part.LISTS)] if come else []
+        rows = [*make_rows(replace(policy, tenants=tuple(come)), wanted, Part.LISTS)] if come else []
         if _frame_source(policy) != _frame_source(self.policy):
-            before |= {_key(row): row for row in _rows_of(self.policy, wanted, Part.FRAME)}
-            rows += _rows_of(policy, wanted, Part.FRAME)
+            before |= {_key(row): row for row in make_rows(self.policy, wanted, Part.FRAME)}
+            rows += make_rows(policy, wanted, Part.FRAME)
         if lists is not None and self.lists is not None:
             before |= {_key(row): row for row in cluster_rows(replace(self.lists, tenants=()))}
             rows += cluster_rows(replace(lists, tenants=tuple(come)))
@@ -153,6 +153,14 @@ def without_connections(policy: Policy) -> Policy:
     return replace(policy, return_traffic=ReturnTraffic.ESTABLISHED)
 
 
+def make_rows(policy: Policy, planes: frozenset[Plane], part: Part) -> Iterator[Flow]:
+    """Yield the rows of a part of a policy on some planes."""
+    untracked = without_connections(policy)
+    for plane in Plane:
+        if plane in planes:
+            yield from _make_plane_rows(policy if plane.tracks else untracked, plane, part)
+
+
 def _asks_alike(policy: Policy, other: Policy) -> bool:
     """Return whether unchanged lists of two policies make the same rows."""
     if is_mixed(policy) or is_mixed(other):
@@ -175,15 +183,7 @@ def _cached_rows(policy: Policy, lifted: Sequence[LiftedRule]) -> FlowTable:
     return cache_table(flow_cache(policy, lifted).rows)
 
 
-def _rows_of(policy: Policy, planes: frozenset[Plane], part: Part) -> Iterator[Flow]:
-    """Yield the rows of a part of a policy on some planes."""
-    untracked = without_connections(policy)
-    for plane in Plane:
-        if plane in planes:
-            yield from _make_rows(policy if plane.tracks else untracked, plane, part)
-
-
-def _make_rows(policy: Policy, plane: Plane, part: Part) -> Iterator[Flow]:
+def _make_plane_rows(policy: Policy, plane: Plane, part: Part) -> Iterator[Flow]:
     for family, objects in _COMPILERS[plane](policy, part).items():
         for name, lines in objects.items():
             first = (CLOSED,) if name == FORWARD else ()
