@@ -28,8 +28,10 @@ from dataclasses import dataclass
 
 from orchestrator.errors import AclflowError
 from orchestrator.policy.model import RuleId
+from orchestrator.policy.protocols import TCP
 from orchestrator.policy.rulelist import RuleList
-from orchestrator.policy.space import Box, remaining
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, everything, remaining
+from orchestrator.policy.tcpflags import ESTABLISHED_SET
 
 
 class Form(enum.Enum):
@@ -112,6 +114,19 @@ def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] |
         return None
     shares = ((row, rows.rows[row].box.intersect(box)) for row in answering)
     return tuple(Entry(row, share) for row, share in shares if share is not None)
+
+
+def reply_box(box: Box, protocol: int) -> Box:
+    """Return the replies of a protocol to a box's packets: of TCP, established segments alone."""
+    return everything(box.family)._replace(
+        fragments=WHOLE,
+        protocols=1 << protocol,
+        tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
+        source=box.destination,
+        destination=box.source,
+        source_ports=box.destination_ports,
+        destination_ports=box.source_ports,
+    )
 
 
 @dataclass(frozen=True, slots=True)

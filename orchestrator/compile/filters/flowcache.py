@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import UNSEEN, CacheRow, Verdict, rows_of, widen
-from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts
+from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts, reply_box
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
@@ -33,9 +33,8 @@ from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy,
 from orchestrator.policy.oracle import PATH_MTU_RULES
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.policy.rulelist import Row, RuleList, rule_lists, world
-from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything, remaining
+from orchestrator.policy.space import WHOLE, Box, boxes_of, everything, remaining
 from orchestrator.policy.spans import Span
-from orchestrator.policy.tcpflags import ESTABLISHED_SET
 from orchestrator.program.program import Tier
 
 MOST_ROWS = 256
@@ -285,15 +284,7 @@ def _turn_box(box: Box) -> Iterator[Box]:
     """Yield the replies to a box's packets: established TCP segments, all of UDP and SCTP."""
     for protocol in (TCP, UDP, SCTP):
         if box.protocols >> protocol & 1 and box.fragments & WHOLE:
-            yield everything(box.family)._replace(
-                fragments=WHOLE,
-                protocols=1 << protocol,
-                tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
-                source=box.destination,
-                destination=box.source,
-                source_ports=box.destination_ports,
-                destination_ports=box.source_ports,
-            )
+            yield reply_box(box, protocol)
 
 
 def _prove_entries(lists: _Lists, entries: Sequence[CacheEntry]) -> None:

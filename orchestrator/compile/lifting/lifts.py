@@ -17,15 +17,14 @@ from orchestrator.compile.lists.boxes import rows_taken
 from orchestrator.compile.lists.edits import Hunk
 from orchestrator.compile.lists.nearby import Bounds
 from orchestrator.placement.composed import Composed, home_of
-from orchestrator.placement.hoist import Form, Stays, hoist, parts
+from orchestrator.placement.hoist import Form, Stays, hoist, parts, reply_box
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy import spans
 from orchestrator.policy.model import Action, Direction, Policy, Rule, Tenant
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
-from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything
+from orchestrator.policy.space import Box, boxes_of
 from orchestrator.policy.spans import Span, Spans
-from orchestrator.policy.tcpflags import ESTABLISHED_SET
 
 MOST_PARTS = 64
 """A rule that needs more parts of lines above its list, in one IP version, stays where it is."""
@@ -146,16 +145,7 @@ class Lists:
         protocol = TCP if rule.protocol is None else rule.protocol
         for box in boxes:
             world = self.both[OTHER_WAY[rule.direction]].world(box.family)
-            turned = everything(box.family)._replace(
-                fragments=WHOLE,
-                protocols=1 << protocol,
-                tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
-                source=box.destination,
-                destination=box.source,
-                source_ports=box.destination_ports,
-                destination_ports=box.source_ports,
-            )
-            inside = None if world is None else turned.intersect(world)
+            inside = None if world is None else reply_box(box, protocol).intersect(world)
             if inside is not None:
                 yield inside
 
