@@ -16,7 +16,7 @@ from orchestrator.policy.formats.results import Options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-MOST_LINKS = 10
+MOST_LINKS = 8
 
 FIGURES = [
     ("control-plane", "one_host_one_rule_20k_ms", "{:.1f} ms |"),
