@@ -116,6 +116,7 @@ class _JsonRequest(Request):
         self._model = model
 
     async def json(self) -> object:
+        """Read the body by the route's model; a large one on a thread."""
         raw = await self.body()
         principal: Principal | None = self.scope.get(PRINCIPAL)
         if principal is None or len(raw) <= _LOOKED_AT_BYTES:

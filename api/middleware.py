@@ -75,6 +75,7 @@ class Observe:
             asyncio.get_running_loop().call_soon(self._tell, scope, answered)
 
     def _tell(self, scope: Scope, answered: _Answered) -> None:
+        """Count an answered request, and log it."""
         route = getattr(scope.get("route"), "path", "none")
         is_write = scope["method"] not in _READS
         self._metrics.count_answer(scope["method"], route, answered.status, answered.seconds)
@@ -119,6 +120,7 @@ class Refused:
         await self._app(scope, receive, noting)
 
     def _note(self, scope: Scope, status: int) -> None:
+        """Note a refused request for the audit trail, but for plain reads."""
         if scope["method"] in READS and status not in _ALWAYS:
             return
         principal: Principal | None = scope.get(PRINCIPAL)

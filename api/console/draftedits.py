@@ -164,6 +164,7 @@ class Draft:
         return self._rebase(base, take_mine(self.base.acl, self.acl, base.acl))
 
     def _rebase(self, base: AclSeen, wanted: Acl) -> Draft:
+        """Return a draft that makes `base` what is wanted: by edits, else as a whole."""
         draft = Draft(base, comment=self.comment)
         edits = _edits(base.acl, wanted)
         if len(edits) <= _MOST_EDITS:

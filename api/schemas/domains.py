@@ -51,6 +51,7 @@ class Host(Incoming):
     uplink: Interface
 
     def record(self) -> HostRecord:
+        """Return it as the store's value."""
         return HostRecord(self.name, int(self.datapath_id, 16), self.uplink)
 
     @classmethod
@@ -72,6 +73,7 @@ class EndpointPut(Incoming):
     shared: bool = False
 
     def endpoint(self, name: str) -> Endpoint:
+        """Return it as an endpoint of the policy, under this name."""
         mac = int(self.mac.replace(":", ""), 16)
         return Endpoint(name, TenantId(self.tenant), self.port, mac, read_prefixes(self.prefixes), self.shared)
 

@@ -44,6 +44,7 @@ class Point(Incoming):
     )
 
     def report(self) -> PointReport:
+        """Return it as the control's value."""
         # an error is a device's own words: bring them into the form that is kept, rather than refuse the report
         error = " ".join(self.error.split())[:_LONGEST_ERROR] if self.error else None
         state = PointState(self.state)
@@ -99,6 +100,7 @@ class ReportBody(Incoming):
         return validate(cls, {**document, "points": []}).model_copy(update={"points": found})
 
     def report(self, epoch: int | None = None) -> Report:
+        """Return it as the control's value, under an epoch if there is one."""
         points = tuple(point.report() for point in self.points)
         took = {point.host: point.known_stages() for point in self.points if point.took}
         return Report(points, self.sequence, epoch, took)

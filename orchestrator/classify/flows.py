@@ -218,6 +218,7 @@ class _Held:
 
     @classmethod
     def none(cls) -> _Held:
+        """Return no flows."""
         nothing = np.zeros(0, np.int64)
         return cls(np.zeros(0, _FLOW), nothing, nothing, nothing, nothing)
 
@@ -239,6 +240,7 @@ class _Held:
         return np.argsort(-self.packets, kind="stable")
 
     def take(self, places: npt.NDArray[np.intp]) -> _Held:
+        """Return the flows at these places."""
         return _Held(
             self.records.take(places),
             self.packets[places],

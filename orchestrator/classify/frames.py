@@ -125,6 +125,7 @@ class _Frame:
         self._end = wire
 
     def packet(self, link: Link) -> Packet:
+        """Read the frame as a packet; raises _Stop where it is none."""
         kind, start = self._network(link)
         if kind == _IPV4:
             return self._ipv4(start)
@@ -168,6 +169,7 @@ class _Frame:
         return found, start
 
     def _ipv4(self, start: int) -> Packet:
+        """Read the IPv4 packet that begins at a byte."""
         first = self._number(start, 1)
         self._need(start, 20, 20)
         header, total = (first & 0xF) * 4, self._number(start + 2, 2)
@@ -188,6 +190,7 @@ class _Frame:
         )
 
     def _ipv6(self, start: int) -> Packet:
+        """Read the IPv6 packet that begins at a byte."""
         first = self._number(start, 1)
         self._need(start, 40, 40)
         payload = self._number(start + 4, 2)

@@ -187,6 +187,7 @@ class _PcapWalk:
         self._record = Layout(order + "IIII")
 
     def walk(self, data: bytes, found: Found) -> int:
+        """Add the packets of this piece of a capture; return how far it was read."""
         place, size = self._skip, len(data)
         place = found.add_run(_records.records(data, place, self._swapped, MOST_OF_FRAME, self._link, self._tick))
         while place + 16 <= size:
@@ -246,6 +247,7 @@ class _PcapngWalk:
         """The interfaces once more, for the extension: three words each."""
 
     def walk(self, data: bytes, found: Found) -> int:
+        """Add the packets of this piece of a capture; return how far it was read."""
         place, size = 0, len(data)
         while place + 12 <= size:
             if data[place : place + 4] == self._packets:

@@ -163,6 +163,7 @@ class Around:
     def _front(
         self, driver: FilterName, make: Callable[[], Device], interfaces: Sequence[str], legs: Legs
     ) -> Callable[[], Device]:
+        """Return what makes the device, with a flow cache or classifier before it if asked."""
         plane = DRIVERS[driver][0]
         if (self.flow_cache or self.classifier) and not interfaces:
             raise BadInput(

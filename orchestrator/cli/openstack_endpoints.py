@@ -127,6 +127,7 @@ class _Desk:
     legs: Legs | None
 
     def look(self) -> Comparison:
+        """Compare OpenStack's ports with the domain's endpoints."""
         domain = self.client.tenants.read(self.tenant).domain
         ports = self.openstack.machine_ports(self.looking.project or self.tenant, self.looking.network)
         known = self.client.domains.read_endpoints(domain)

@@ -155,11 +155,13 @@ def _drain(kernel: Replicator, member: Member) -> None:
 
 
 def _packets(kernel: Replicator) -> int:
+    """Return how many packets the replicator has looked at."""
     counted = kernel.counters()
     return counted["passed"] + counted["changes"]
 
 
 def _shown(place: tuple[str, int], kernel: Replicator, member: Member) -> StatusServer:
+    """Serve a member's status at an address. Raises BadInput where that is taken."""
     try:
         return StatusServer(*place, lambda: Status.of(kernel, member))
     except OSError as error:
@@ -226,6 +228,7 @@ def _count_states(members: Sequence[Status]) -> list[tuple[object, ...]]:
 
 
 def _row(status: Status | str) -> tuple[str, ...]:
+    """Return a member's status as a row of a table."""
     if isinstance(status, str):
         return ("-", "does not answer", "-", "-", "-", "-", "-", "-")
     lags = " ".join(f"{each.member}:{each.lag}" for each in status.followed) or "-"
@@ -333,6 +336,7 @@ def remove(
 
 
 def _member(text: str) -> tuple[int, str]:
+    """Read `NUMBER=ADDRESS`. Raises BadInput."""
     number, _, address = text.partition("=")
     if not number.isdecimal() or not address:
         raise BadInput(f"'{text}' is not NUMBER=ADDRESS", place="--member")
@@ -351,6 +355,7 @@ def _choice(kind: type[Choice], text: str, place: str) -> Choice:
 
 
 def _key(path: Path) -> bytes:
+    """Read the cluster's key from a file that nobody else may read."""
     try:
         if path.stat().st_mode & _FOR_OTHERS:
             raise BadInput(f"others may read {path}, and who has it is a member: chmod 600", place="--key-file")

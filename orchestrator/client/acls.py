@@ -235,8 +235,10 @@ def _edit_query(comment: str, *, despite: bool) -> dict[str, str | None]:
 
 
 def _seen(response: Answer) -> AclSeen:
+    """Read a list and its ETag from an answer."""
     return AclSeen(acl_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
 
 def _document(acl: Acl | bytes) -> bytes:
+    """Return a list as the JSON that is sent."""
     return acl if isinstance(acl, bytes) else acl_text(acl)

@@ -117,6 +117,7 @@ class Answering:
         self._end()
 
     def _end(self) -> None:
+        """Note that the answer has ended, and let go of its parser."""
         self._has_ended = True
         del self._parser  # it holds us as we hold it: only the garbage collector would find both
 

@@ -70,4 +70,5 @@ class PacketLogCalls(Calls):
 
 
 def _limit(body: Mapping[str, int]) -> LogLimit:
+    """Read a limit of reports from JSON."""
     return LogLimit(body["rate"], body["burst"])

@@ -246,6 +246,7 @@ class PointCalls(Calls):
 
 
 def _packet(body: Json) -> Packet:
+    """Read a packet from JSON."""
     family, source = parse_address(body["source"])
     _, destination = parse_address(body["destination"])
     protocol = body["protocol"] if isinstance(body["protocol"], int) else parse_protocol(body["protocol"])

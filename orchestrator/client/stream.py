@@ -93,6 +93,7 @@ def follow_events(
 
 
 def _events(chunks: Iterable[bytes], after: int | None) -> Iterator[Event]:
+    """Read events from pieces of a stream."""
     for message in messages(_lines(chunks)):
         try:
             body = orjson.loads(message.data)
@@ -105,6 +106,7 @@ def _events(chunks: Iterable[bytes], after: int | None) -> Iterator[Event]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Cut pieces of a stream into lines."""
     begun = b""
     for chunk in chunks:
         *lines, begun = (begun + chunk).split(b"\n")

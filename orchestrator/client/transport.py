@@ -128,6 +128,7 @@ class Transport:
             time.sleep(wait_s)
 
     def _unreachable(self, error: Exception) -> AclflowError:
+        """Return the error for a broken connection, with its reason."""
         if isinstance(error, ssl.SSLError):
             return tls_fault(self._url, error)
         reason = str(error) or type(error).__name__
@@ -190,6 +191,7 @@ class Transport:
             yield self._chunks(response)
 
     def _chunks(self, response: Streamed) -> Iterator[bytes]:
+        """Yield an answer's bytes as they come. Raises Unreachable."""
         try:
             while chunk := response.read1(_CHUNK_BYTES):
                 yield chunk
@@ -220,6 +222,7 @@ def _with_query(path: str, query: Mapping[str, Asked]) -> str:
 
 
 def _words(value: str | float | Sequence[str]) -> list[str]:
+    """Return the texts of a query parameter's value."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, bool):
@@ -314,6 +317,7 @@ def tls_fault(url: str, error: ssl.SSLError) -> AclflowError:
 
 
 def _doubt(error: ssl.SSLCertVerificationError) -> str:
+    """Say in words why the service's certificate is not believed."""
     match error.verify_code:
         case code if code in (_NOT_YET, _ENDED):
             when = "has ended" if code == _ENDED else "is not valid yet"

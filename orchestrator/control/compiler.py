@@ -104,6 +104,7 @@ class _Line:
     proofs: Proofs
 
     def fork(self) -> _Line:
+        """Return a line that goes on from here apart from this one."""
         return _Line(self.cache.fork(), self.proofs.fork())
 
 

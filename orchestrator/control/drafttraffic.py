@@ -78,6 +78,7 @@ class _Change:
     """Of each peer."""
 
     def add(self, sampled: Sampled, own: Sequence[Prefix]) -> None:
+        """Count a sampled packet under its peer."""
         peer = _peer(sampled.packet, own)
         self.packets[peer] += 1
         self.byte_counts[peer] += sampled.length

@@ -148,7 +148,7 @@ def tried_findings(
 
 
 def tried_cost(text: bytes, checks: Checks) -> Cost:
-    """Return its cost to a switch and a ternary CAM.
+    """Return what a tried list would cost a switch and a ternary CAM.
 
     Raises TooLarge where it cannot be expanded.
     """

@@ -305,6 +305,7 @@ class Publisher:
             return list(self._changed.values())
 
     def _wake(self, domain: str) -> None:
+        """Wake all that wait for a domain's next program."""
         with self._lock:
             changed = self._changed.get(domain)
         if changed is not None:

@@ -108,5 +108,6 @@ class _Ear:
 
 
 def _wake(ears: Iterable[_Ear]) -> None:
+    """Have all these ears hear the signal."""
     for ear in ears:
         ear.hear()

@@ -216,6 +216,7 @@ class Timekeeper:
         return True
 
     def _announce(self, unit: Unit) -> None:
+        """Log an event for each rule that will expire soon."""
         rules = unit.expiry.expiring(self._lead)
         unit.expiry.announce(rules)
         for each in rules:

@@ -174,6 +174,7 @@ def rebuild(before: Standing, keys: U64, servers: I64, settings: EdgeSettings, s
 
 
 def _rebuild(draw: int, keys: U64, servers: I64, settings: EdgeSettings, seed: str, because: str) -> Kept:
+    """Build the edge's lines anew from all keys."""
     counts = np.unique(servers, return_counts=True)[1]
     settings.check_lines(int((-(-counts // settings.per_line)).sum()), len(keys))
     lines = build(

@@ -149,6 +149,7 @@ class CountReporter:
             return not self._stopping or any(map(_is_due, self._devices.values()))
 
     def _pause(self, seconds: float) -> None:
+        """Wait so many seconds, or until stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
 

@@ -317,6 +317,7 @@ class TokenRenewal:
             self._state.keep_token_ends(held.expires)
 
     def _renew(self, domain: str, enforcer: int) -> None:
+        """Get a new token, keep it on the disk, and use it from now on."""
         self._state.check()  # a token that cannot be kept would be lost with this process
         got = self._registry.renew_token(domain, enforcer)
         self._state.keep_token_ends(got.expires)

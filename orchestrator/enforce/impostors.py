@@ -109,5 +109,6 @@ class Impostors:
 
 
 def _describe(host: str, address: str, claim: _Claim) -> Impostor:
+    """Return a claim as the service is told of it."""
     holder = None if claim.holder is None else claim.holder.address
     return Impostor(host, address, holder, tuple(sorted(claim.came.hosts or ())[:MOST_NAMES]))

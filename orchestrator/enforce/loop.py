@@ -263,6 +263,7 @@ class Loop:
                     self._changed.notify()
 
     def _do(self, act: Act, standing: Standing) -> Work:
+        """Do the next act for the device."""
         device, goal = standing.device, standing.goal
         if device is None:
             self._change_standing(absent_at=NEVER)

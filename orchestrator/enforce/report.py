@@ -196,6 +196,7 @@ class Mailbox(Generic[Letter]):
         self._due[host] = latest if earlier is None else self._join(earlier, latest)
 
     def _pause(self, seconds: float) -> None:
+        """Wait so many seconds, or until stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
 

@@ -63,6 +63,7 @@ def share_of(enforcer: int, leaders: Iterable[int]) -> Share:
 
 
 def _weigh(enforcer: int, host: str) -> tuple[bytes, int]:
+    """Return a hash by which controllers share switches in equal parts."""
     return blake2b(f"{enforcer} {host}".encode(), digest_size=8).digest(), enforcer
 
 

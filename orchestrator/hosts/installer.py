@@ -103,10 +103,12 @@ class LocalInstaller:
     run_dir: Path
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:  # noqa: ARG002
+        """Make this machine's switch that of a host."""
         done = LocalSwitch(self.run_dir).configure(asked.switch)
         tell("configured the switch, default off" if done.changed else "the switch is as it must be")
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
+        """Give this machine's switch back."""
         LocalSwitch(self.run_dir).release(asked.switch.bridge, asked.switch.domain)
         tell("gave the switch back, closed")
 
@@ -124,9 +126,11 @@ class AnsibleInstaller:
     """Variables for every machine: where the wheel is, the service's address ..."""
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
+        """Make another machine's switch that of a host, by a playbook."""
         self._run_playbook(asked, {**secrets, "aclflow_release": False}, tell)
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
+        """Give another machine's switch back, by a playbook."""
         self._run_playbook(asked, {"aclflow_release": True}, tell)
 
     def _run_playbook(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:

@@ -103,11 +103,13 @@ class Sealing(io.RawIOBase):
         super().close()
 
     def _put(self, chunk: bytes, *, last: bool) -> None:
+        """Write a chunk, encrypted."""
         self._onto.write(self._cipher.encrypt(_nonce(self._number, last=last), chunk, None))
         self._number += 1
 
 
 def _stanza(recipient: X25519PublicKey, key: bytes) -> bytes:
+    """Return the header's line for a recipient, which wraps the file's key."""
     own = X25519PrivateKey.generate()
     share = own.public_key().public_bytes_raw()
     wrapping = _wrapping(own.exchange(recipient), share, recipient.public_bytes_raw())
@@ -210,6 +212,7 @@ class _Unsealing(io.RawIOBase):
         return len(found)
 
     def _chunk(self, number: int) -> bytes:
+        """Return a chunk, decrypted. Raises BadInput where it was changed."""
         self._raw.seek(self._start + number * (_CHUNK + _TAG))
         try:
             nonce = _nonce(number, last=number == self._chunks - 1)
@@ -222,6 +225,7 @@ class _Unsealing(io.RawIOBase):
 
 
 def _nonce(number: int, *, last: bool) -> bytes:
+    """Return the nonce of a chunk, which says whether it is the last."""
     return number.to_bytes(11, "big") + bytes((last,))
 
 
@@ -230,10 +234,12 @@ def _derive_key(secret: bytes, salt: bytes, what: bytes) -> bytes:
 
 
 def _wrapping(agreed: bytes, share: bytes, recipient: bytes) -> bytes:
+    """Derive the key that wraps the file's key for a recipient."""
     return _derive_key(agreed, share + recipient, b"age-encryption.org/v1/X25519")
 
 
 def _mac(key: bytes, head: bytes) -> bytes:
+    """Return the header's MAC."""
     return hmac.digest(_derive_key(key, b"", b"header"), head, "sha256")
 
 
@@ -264,6 +270,7 @@ def _expand_prefix(kind: str) -> list[int]:
 
 
 def _bech32(kind: str, data: bytes) -> str:
+    """Encode bytes as Bech32 text of a kind."""
     number = int.from_bytes(data, "big") << -8 * len(data) % 5
     count = -(-8 * len(data) // 5)
     values = [number >> 5 * place & 31 for place in reversed(range(count))]

@@ -168,6 +168,7 @@ def serial_text(certificate: x509.Certificate) -> str:
 
 
 def _name(text: str) -> x509.Name:
+    """Return a certificate's name. Raises BadInput where it is too long."""
     try:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
     except ValueError:

@@ -163,4 +163,5 @@ class Verifier:
             )
 
     def _fault(self, chain: str, number: int, reason: str) -> None:
+        """Note what is wrong with an entry of a chain."""
         self._faults.append(Fault(chain, number, reason))

@@ -204,6 +204,7 @@ class _Volley:
         self.seen: list[dict[str, bytes]] = [{} for _ in range(count)]
 
     def marker(self, index: int) -> bytes:
+        """Return the bytes that mark a packet of the volley."""
         return self._stem + struct.pack("!I", self._first + index)
 
     def note(self, node: str, frame: bytes) -> bool:

@@ -144,6 +144,7 @@ def _choose_flags(bits: int) -> tuple[int, ...]:
 
 
 def _make_everything() -> tuple[Box, ...]:
+    """Return all packets, a box for each IP version."""
     return tuple(everything(family) for family in Family)
 
 

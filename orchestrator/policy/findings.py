@@ -308,7 +308,7 @@ class _Progress:
     total: int
     done: int = 0
 
-    def more(self, rows: int) -> None:
+    def tell_more(self, rows: int) -> None:
         self.told(self.done + rows, self.total)
 
 
@@ -338,7 +338,7 @@ def check(
     found: list[Finding] = []
     conflicts: list[Conflicts] = []
     for direction, versions in rows.items():
-        anomalies = Anomalies(versions, checks.limits, progress.more, scope)
+        anomalies = Anomalies(versions, checks.limits, progress.tell_more, scope)
         progress.done += _estimate_work(versions)
         found += _among_rules(acl, direction, anomalies, checks.returns)
         found += _judge_single_rules(acl, direction, anomalies, checks)

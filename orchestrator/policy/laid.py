@@ -56,6 +56,7 @@ class Laid:
         return self._mark(rule for box in self.all_of for rule in _denying(box, self.direction))
 
     def _mark(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+        """Mark rules as stateless where the list decides alone."""
         return tuple(replace(rule, stateless=True) for rule in rules) if self.is_alone else tuple(rules)
 
     def _round_boxes(self, boxes: Iterable[Box]) -> Iterator[Box]:

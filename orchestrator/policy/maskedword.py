@@ -74,6 +74,7 @@ def _combine_in_order(flags: tuple[FlagMatch, ...], dscp: int | None) -> Pairs:
 
 @lru_cache(maxsize=4096)
 def _combine(flags: tuple[FlagMatch, ...], dscp: int | None) -> Pairs:
+    """Return values and masks that ask for TCP flags and DSCP in one word."""
     asked: Iterable[tuple[int, int]] = [(int(each.value), int(each.mask)) for each in flags] or ANY_WORD
     return tuple(
         (flags_value | dscp_value << DSCP_SHIFT, flags_mask | dscp_mask << DSCP_SHIFT)

@@ -37,6 +37,7 @@ class RuleNumbers(Mapping[str, int]):
         return isinstance(rule_id, str) and self._number(rule_id) != _GONE
 
     def _number(self, rule_id: str) -> int:
+        """Return a rule's number, `_GONE` where it has none."""
         return self.overlay.get(rule_id, self._base.get(rule_id, _GONE))
 
     def __iter__(self) -> Iterator[str]:

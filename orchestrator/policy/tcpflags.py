@@ -33,6 +33,7 @@ class FlagMatch:
             raise BadInput("a TCP flag is required that the mask does not look at", place="tcp_flags")
 
     def holds(self, flags: int) -> bool:
+        """Whether a packet with these flags matches."""
         return flags & self.mask == self.value
 
 

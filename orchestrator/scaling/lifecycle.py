@@ -175,7 +175,7 @@ def _step_of_removed(state: MemberState, seen: Seen, for_s: float, patience: Pat
 
 
 def _lost(seen: Seen) -> str | None:
-    """Why the cloud's word ends this life, if it does."""
+    """Return why a VNF is lost by what the cloud says, or None."""
     match seen.sight:
         case Sight.FAILED:
             return f"the cloud could not build it: {seen.words}" if seen.words else "the cloud could not build it"

@@ -114,10 +114,12 @@ class Settings:
 
 
 def _bits(numbers: frozenset[int]) -> int:
+    """Return numbers as the bits of one."""
     return sum(1 << each for each in numbers)
 
 
 def _numbers(bits: int) -> frozenset[int]:
+    """Return the numbers of the bits that are set."""
     return frozenset(each for each in range(HIGHEST_MEMBER + 1) if bits >> each & 1)
 
 

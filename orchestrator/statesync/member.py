@@ -304,6 +304,7 @@ class Member:
     # ----------------------------------------------------------------------------------------------- being followed
 
     def _lead(self, connection: socket.socket) -> None:
+        """Serve the follower at the other end of a connection until it ends."""
         try:
             with connection:
                 secret, silent_s = self._settings.secret, self._silent_s
@@ -328,7 +329,7 @@ class Member:
         It is waited for from its first question on: then it believes our messages, and confirms them.
         """
         self._hold_session((number, False), session)
-        session.say(**self._hello())
+        session.say(**self._make_hello())
         question = session.hear()
         self._set_followed_by(number, 1)
         try:
@@ -336,7 +337,7 @@ class Member:
                 if question["again"]:
                     session.say(floor=self._kernel.last_sequence())
                     session.give(self._kernel.packed_entries())
-                session.say(**self._report())
+                session.say(**self._make_report())
                 self._ended.wait(_REPORT_S)
                 question = session.hear()
         finally:
@@ -365,7 +366,7 @@ class Member:
             if not known.is_open or abs(known.highest - sequence) > _ABOUT_THERE:
                 self._kernel.set_stream(number, lane, Stream(True, sequence, sequence))
 
-    def _hello(self) -> dict[str, object]:
+    def _make_hello(self) -> dict[str, object]:
         return {
             "member": self._settings.number,
             "version": VERSION,
@@ -380,7 +381,7 @@ class Member:
             self._settings = replace(self._kernel.settings(), members=followed, waited=followed)
             self._kernel.configure(self._settings)
 
-    def _report(self) -> dict[str, object]:
+    def _make_report(self) -> dict[str, object]:
         return {"last": self._kernel.last_sequence(), "whole": self.is_whole, "lists": self._duty.done.generation}
 
     # ----------------------------------------------------------------------------------------------------- following
@@ -408,13 +409,13 @@ class Member:
     def _take_part(self, number: int, session: Session) -> None:
         """Follow until the session ends. Where messages were lost, all entries are asked for again."""
         self._hold_session((number, True), session)
-        session.say(**self._hello())
+        session.say(**self._make_hello())
         hello = session.hear()
         if hello["member"] != number:
             raise Forbidden(f"member {hello['member']} answers at the address of member {number}")
         check_version(number, hello)
         self._believe(number, hello)
-        self._know(number, Following(seen_s=time.monotonic()))
+        self._note_following(number, Following(seen_s=time.monotonic()))
         again, taken, forgiven, gap_since, lists = True, 0, 0, None, -1
         while not self._ended.is_set():
             session.say(again=again)
@@ -428,13 +429,13 @@ class Member:
             self._duty.hear(lists, is_news=again or lists != before)
             missing = stream.missing - forgiven
             lag = max(int(report["last"]) - stream.highest, 0) + missing
-            self._know(number, Following(missing <= 0, taken, lag, now))
+            self._note_following(number, Following(missing <= 0, taken, lag, now))
             gap_since = (gap_since or now) if missing > 0 else None
             again = number in self._stale or (gap_since is not None and now - gap_since > self._silent_s)
             if again:
                 log.info("statesync.resynchronises", member=number, lost=missing)
 
-    def _know(self, number: int, known: Following) -> None:
+    def _note_following(self, number: int, known: Following) -> None:
         with self._lock:
             self._following[number] = known
             self._unreachable.discard(number)

@@ -156,6 +156,7 @@ class Resending:
             self._say(message, packed, member)
 
     def _help(self, place: int, held: Held, followers: frozenset[int], hold_s: float) -> None:
+        """Send again what members have not confirmed; let it go where all have."""
         again, given_up, passed_on = self.done.again, self.done.given_up, self.done.passed_on
         if not held.needed & followers:
             self._kernel.let_go(place)

@@ -123,6 +123,7 @@ class Session:
         return kind, payload
 
     def _next(self) -> tuple[int, bytes]:
+        """Receive a frame. Raises Unreachable, or Forbidden where its MAC is another key's."""
         try:
             head = self._read(_HEAD.size)
             length, kind = _HEAD.unpack(head)
@@ -187,6 +188,7 @@ class Session:
                 self.send(PING, b"")
 
     def _mac(self, is_follower: bool, number: int, content: bytes) -> bytes:
+        """Return the MAC of a frame, by its direction and number."""
         label = struct.pack("<?Q", is_follower, number)
         return hashlib.blake2s(label + content, key=self.key, digest_size=_MAC_BYTES).digest()
 

@@ -29,6 +29,7 @@ def siphash(key: bytes, data: bytes) -> int:
 
 
 def _mix(v: list[int], rounds: int) -> None:
+    """Do so many SipHash rounds on the state."""
     v0, v1, v2, v3 = v
     for _ in range(rounds):
         v0 = v0 + v1 & _MASK

@@ -226,6 +226,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, writing: bool, synced: bool = True, part: str | None = None) -> Iterator[Transaction]:
+        """Open a transaction; one that writes may lock only a part of the store."""
         connection = self._writing(synced, part) if writing else _begin(self._connect(), begin_reading)
         if writing and part is None and not self.is_alone:
             with self._logging:  # the commit before is in the database, and its head may not be noted here yet

@@ -91,4 +91,5 @@ class _CheckPage:
                 ui.label(f"and {words.count(len(soon) - _MOST_ENDING)} more").classes("quiet small")
 
     def _waive(self, finding: Finding) -> None:
+        """Ask who takes responsibility for a finding; then show all findings anew."""
         ask_to_waive(self._view, finding, self._show_findings)

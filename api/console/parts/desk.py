@@ -178,15 +178,18 @@ class OperatorDesk(Desk):
         return f"{path_of('operator-review')}?domain={quote(self.domain, safe='')}"
 
     async def newest(self) -> AclSeen:
+        """Read the domain's operator rules as they are now."""
         return await self.view.session.reading.once(lambda: _read_operator_rules(self.view.client, self.domain))
 
     async def endpoints(self) -> Mapping[str, tuple[Prefix, ...]]:
+        """Return none: operator rules are not about endpoints of one tenant."""
         return {}
 
     async def owned_prefixes(self) -> tuple[Prefix, ...]:
         return EVERY_IPV4, EVERY_IPV6
 
     def check(self, rule: Rule, draft: Draft, owned: tuple[Prefix, ...]) -> None:
+        """Check a rule as a tenant's. Raises BadPolicy where it expires."""
         if rule.expires is not None:
             raise BadPolicy("a rule of the operator's does not end by itself: leave it empty", place="expires")
         super().check(rule, draft, owned)
@@ -195,6 +198,7 @@ class OperatorDesk(Desk):
         self.view.session.operator_drafts[self.domain] = draft
 
     def forget(self) -> None:
+        """Forget the draft of the domain's operator rules."""
         self.view.session.operator_drafts.pop(self.domain, None)
 
 

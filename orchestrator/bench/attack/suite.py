@@ -257,6 +257,7 @@ def _beside(found: _Found, heard: Mapping[str, Answered], seconds: float) -> Non
 
 
 def _conclude(results: Results, floods: Mapping[Attack, list[int]], found: Mapping[_Case, _Found]) -> None:
+    """Add the figures of each attack to the results."""
     for (attack, mode), values in found.items():
         name = f"{attack.value.replace(' ', '_')}_{mode.value}"
         if attack in floods:

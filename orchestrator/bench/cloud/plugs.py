@@ -137,6 +137,7 @@ def streaming(sender: Plugged, receiver: Plugged) -> Iterator[Stream]:
 
 
 def _send(sender: Plugged, receiver: Plugged, stopping: threading.Event) -> None:
+    """Send numbered datagrams from one plugged end to another until stopped."""
     namespaces.enter(sender.namespace)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
@@ -148,6 +149,7 @@ def _send(sender: Plugged, receiver: Plugged, stopping: threading.Event) -> None
 
 
 def _hear(receiver: Plugged, found: Stream, stopping: threading.Event) -> None:
+    """Receive numbered datagrams until stopped; note number and time of each."""
     namespaces.enter(receiver.namespace)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.bind(("", PORT))
@@ -168,4 +170,5 @@ def _inside(host: Compute, call: Callable[[], None]) -> None:
 
 
 def _ip(*words: str) -> None:
+    """Run `ip` with these arguments."""
     run_program(["ip", *words])

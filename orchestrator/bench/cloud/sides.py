@@ -109,9 +109,11 @@ class OurLists(Lists):
         self._tenant = tenant
 
     def clear(self) -> None:
+        """Put an empty list in force."""
         self._put([])
 
     def permit(self, openings: Sequence[Opening], others: int = 0) -> None:
+        """Put a list that permits these openings in force, behind `others` more rules."""
         probe = openings[0]
         rules = [_make_rule(f"other{number}", probe, other_address(number)) for number in range(others)]
         self._put([*rules, *(_make_rule(f"open{number}", each) for number, each in enumerate(openings))])
@@ -121,6 +123,7 @@ class OurLists(Lists):
         self._client.acls.insert_rule(self._tenant, rule_from_json(document), position=0)
 
     def _put(self, rules: list[dict[str, object]]) -> None:
+        """Replace the tenant's list by these rules."""
         self._client.acls.put(self._tenant, acl_from_json({"rules": rules}))
 
 
@@ -156,6 +159,7 @@ class TheirLists(Lists):
         time.sleep(self._settle_s)
 
     def permit(self, openings: Sequence[Opening], others: int = 0) -> None:
+        """Add a rule for each opening to the security group, behind `others` more."""
         rules = [self._make_rule(openings[0], other_address(number)) for number in range(others)]
         list(self._api.create_security_group_rules([*rules, *map(self._make_rule, openings)]))
 
@@ -311,6 +315,7 @@ class _Spaces:
     """Network namespaces by their own names, for a web server and its client."""
 
     def inside(self, name: str, call: Callable[[], Result]) -> Result:
+        """Call something inside a network namespace."""
         return namespaces.inside(name, call)
 
 
@@ -411,6 +416,7 @@ def _flood_server(end: Plugged) -> Iterator[None]:
 
 
 def _listens(end: Plugged) -> bool:
+    """Whether something listens at the flood's port there."""
     shown = namespaces.inside(end.namespace, lambda: Path("/proc/thread-self/net/tcp6").read_text(encoding="ascii"))
     return f":{_FLOOD_PORT:04X} " in shown
 

@@ -152,6 +152,7 @@ class _Lazily:
     opened: Bench | None = None
 
     def get(self) -> Bench:
+        """Return the bench, opened at the first call."""
         if self.opened is None:
             self.opened = self.stack.enter_context(self.opening())
         return self.opened
@@ -193,6 +194,7 @@ class _Rounds:
     def _row(
         self, name: str, side: str, measure_one: Callable[[Bench, str], Mapping[str, float]]
     ) -> Mapping[str, float]:
+        """Return a side's measured numbers, from the journal if an earlier run has them."""
         return self.journal.row(name, lambda: measure_one(self.cloud.get(), side))
 
 
@@ -205,6 +207,7 @@ def _divide(pairs: _Pairs, number: str, over: str = THEIRS, under: str = OURS) -
 
 
 def _collect(pairs: _Pairs, side: str, number: str, factor: float = 1.0) -> list[float]:
+    """Return one number of a side from each pair, times a factor."""
     return [factor * pair[side][number] for pair in pairs]
 
 
@@ -300,12 +303,14 @@ _KINDS = (
 
 @contextmanager
 def _serving(bench: Bench, *, setting: ReturnTraffic) -> Iterator[None]:
+    """Serve with a setting of return traffic during the block."""
     with bench.returning(setting):
         bench.serve()
         yield
 
 
 def _describe(site: CloudSite) -> list[str]:
+    """Return notes on how the two sides were set up and measured."""
     return [
         f"ML2/OVS with its Open vSwitch firewall, whose agent looks each {site.polling_interval_s:g} s "
         "(polling_interval), and aclflow serve one host; both bridges are of one switch daemon.",

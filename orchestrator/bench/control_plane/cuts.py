@@ -90,11 +90,13 @@ class _SwitchFirewall:
     cache: CompileCache = field(default_factory=CompileCache)
 
     def begin(self, wanted: Policy) -> None:
+        """Load a policy from scratch, and forget all connections."""
         self.cache = CompileCache()
         self.vnf.load(self.cache.compile_program(wanted, domain="bench", generation=1))
         self.vnf.forget_connections()
 
     def edit(self, wanted: Policy) -> None:
+        """Change to another policy by the delta between the two."""
         program = self.cache.compile_program(wanted, domain="bench", generation=2)
         if self.cache.change is None:
             raise Drifted("an edit has no program before it")
@@ -110,6 +112,7 @@ class _FilterFirewall:
         self._held: Program | None = None
 
     def begin(self, wanted: Policy) -> None:
+        """Load a policy from scratch into an empty filter."""
         filters.clear(self._line, Filter.NFTABLES)
         self._held = self._compile(wanted, 1)
         self._driver.apply(
@@ -129,12 +132,14 @@ class _FilterFirewall:
 
 @contextmanager
 def _switch(line: Line) -> Iterator[Firewall]:
+    """Open a firewall that is an Open vSwitch."""
     with vnf_acl(line, Ports.SYSTEM, tracks_prefixes=True) as vnf:
         yield _SwitchFirewall(vnf)
 
 
 @contextmanager
 def _filter(line: Line) -> Iterator[Firewall]:
+    """Open a firewall that is nftables; its tables are removed in the end."""
     try:
         yield _FilterFirewall(line)
     finally:

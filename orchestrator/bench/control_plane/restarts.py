@@ -237,6 +237,7 @@ class _Talks:
         return socket.create_server((SERVER_ADDRESS, TALK.low), backlog=1024)
 
     def _connect(self, door: socket.socket, *, opener_speaks: bool) -> _Talk:
+        """Open a connection through the switch; one of its two ends will speak."""
         near = self._stack.enter_context(
             self._line.inside(
                 CLIENT, partial(socket.create_connection, (SERVER_ADDRESS, TALK.low), timeout=_PATIENCE_S)
@@ -287,6 +288,7 @@ def _hears(end: socket.socket) -> bool:
 
 
 def _conclude(talks: _Talks, resent: list[int], strays: float, strays_after: float) -> Forgotten:
+    """Reckon which connections were kept, and their longest silence."""
     ended_s, began_s = time.monotonic(), talks.began_s
     if began_s is None or talks.opened_s is None:
         raise Drifted("no connection opens after the switch has forgotten those before")

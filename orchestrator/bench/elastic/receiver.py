@@ -25,6 +25,7 @@ _BUFFER = 8 << 20
 
 class _Lines(socketserver.StreamRequestHandler):
     def handle(self) -> None:
+        """Send every line back."""
         for line in self.rfile:
             self.wfile.write(line)
 

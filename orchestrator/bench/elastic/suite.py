@@ -302,6 +302,7 @@ class _Run:
     names: set[str] = field(default_factory=set)
 
     def go(self) -> Seen:
+        """Send the whole ramp of traffic, and return what was seen of the fleet."""
         first = {each.name for each in self.client.fleet.read(POP.domain).members}
         receiver = self._start_program("web", "receiver", str(_PORT))
         talkers = self._start_program("outside", "talkers", _ADDRESS, str(_PORT), str(self.sizes.connections),
@@ -366,6 +367,7 @@ class _Run:
         return process
 
     def _program(self, node: str, module: str, *words: str) -> subprocess.Popen[str]:
+        """Start a module of this suite in a node of the lab."""
         command: Sequence[str] = [sys.executable, "-m", f"orchestrator.bench.elastic.{module}", *words]
         start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
         return self.lab.inside(node, start)

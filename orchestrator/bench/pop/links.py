@@ -92,6 +92,7 @@ class Links:
         self._remove_namespaces()
 
     def namespace(self, role: str) -> str:
+        """Return the network namespace of a role."""
         return self._names[role]
 
     def inside(self, role: str, call: Callable[[], Result]) -> Result:

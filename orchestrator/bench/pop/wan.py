@@ -22,6 +22,7 @@ class Counted:
     bytes: int
 
     def since(self, before: Counted) -> Counted:
+        """Return what was counted since an earlier count."""
         return Counted(self.packets - before.packets, self.bytes - before.bytes)
 
 
@@ -33,6 +34,7 @@ class Arrived:
     permitted: Counted
 
     def since(self, before: Arrived) -> Arrived:
+        """Return what arrived since an earlier count."""
         return Arrived(self.attack.since(before.attack), self.permitted.since(before.permitted))
 
 

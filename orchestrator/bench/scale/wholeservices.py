@@ -168,6 +168,7 @@ class _Points:
         threading.Thread(target=self._follow, args=(url, token, authority, domain), daemon=True).start()
 
     def _follow(self, url: str, token: str, authority: Path, domain: str) -> None:
+        """Follow a domain's programs until stopped, and note each generation."""
         with Client(url, token, authority=authority) as client:
             while not self._stopping:
                 with suppress(TryAgain):
@@ -176,6 +177,7 @@ class _Points:
                             self._hold(domain, received.generation)
 
     def _hold(self, domain: str, generation: int) -> None:
+        """Note that a domain's point holds a generation, and wake who waits for it."""
         with self._changed:
             self._held[domain] = generation
             self._changed.notify_all()

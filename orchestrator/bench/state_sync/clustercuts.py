@@ -75,6 +75,7 @@ def write_lists(generation: int, ports: Sequence[int]) -> str:
 
 
 def _give(cluster: Cluster, file: Path) -> None:
+    """Give every member of a cluster the lists of a file."""
     lists = read_lists(file)
     for node in cluster.nodes.values():
         node.member.hold_to(lists)

@@ -100,6 +100,7 @@ class Copies:
         return done.stdout
 
     def _command(self, number: int) -> tuple[str, ...]:
+        """Return the command that starts an Erlang node of this number."""
         name = ("-name", f"m{number}@127.0.0.1", "-setcookie", self._cookie)
         where = ("-start_epmd", "false", "-kernel", "inet_dist_use_interface", "{127,0,0,1}", "-pa", str(self._folder))
         return ("taskset", "--cpu-list", str(self._processor), "erl", "+S", "1:1", "-noinput", *name, *where)

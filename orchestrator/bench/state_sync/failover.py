@@ -149,6 +149,7 @@ def measure(results: Results, sizes: Sizes, steps: Steps, layout: Layout, journa
 
 
 def _conclude(results: Results, figures: Mapping[str, tuple[str, Target | None]], *values: list[float]) -> None:
+    """Add figures to the results: a name, unit and target for each list of values."""
     for (name, (unit, target)), each in zip(figures.items(), values, strict=True):
         results.figures[name] = Figure.of(each, unit, target)
 

@@ -109,6 +109,7 @@ def measure(results: Results, prefix: str, sizes: Sizes, steps: Steps, journal: 
 
 @contextmanager
 def _cluster(prefix: str) -> Iterator[Cluster]:
+    """Open a cluster of firewalls between two routers."""
     with World(MEMBERS[0], prefix, between=Between.ROUTER) as world:
         first = SETTINGS[0]._asdict()
         with Cluster(world, silent_s=_SILENT_S, **first) as cluster:

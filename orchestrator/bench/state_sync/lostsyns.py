@@ -56,6 +56,7 @@ def measure(
 
 
 def _download(world: World, programs: Programs, web: Web, kind: Kind, count: int, at_once: int) -> Downloads:
+    """Download through a cluster shared in this way. Raises Refused where one fails."""
     programs.share(Sharing(Level.FULL, Context.TRANSACTION, Confirmation.SYNCHRONOUS, kind.members))
     with _counting_syns(world, "drop" if kind.loses else "accept"):
         run = web.download(count, at_once)

@@ -62,6 +62,7 @@ class KernelPlane(Plane):
         self._texts: dict[Listed, str] = {}
 
     def put(self, listed: Listed) -> None:
+        """Load a list as a packet filter; one without rules is no filter."""
         if not listed.rules:
             filters.clear(self.line, self._kind)
             return

@@ -215,6 +215,7 @@ def _accept_all(door: socket.socket, clients: Sequence[tuple[str, int]], forbidd
 
 
 def _talk(end: socket.socket, speaks: bool, forbidden: bool) -> Talk:
+    """Return a talk over a connected socket that does not block."""
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     end.setblocking(False)
     return Talk(end, speaks, forbidden)

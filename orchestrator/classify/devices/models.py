@@ -121,6 +121,7 @@ class Loaded:
         lane.launch(self.program, self._launch(1, items, 1), packets, packet)
 
     def _launch(self, groups: int, items: int, layers: int) -> Launch:
+        """Return what a device is to run: kernel, sizes and memory."""
         count, model = self.compiled.count, self.compiled.model
         arguments: tuple[Argument, ...] = self.memory
         if model is not Model.BIT_VECTORS:

@@ -197,7 +197,7 @@ class HeatCloud:
         return vnfs(name, look(self._openstack, stack, found, as_named_by_heat(name, found), links={}))
 
     def _see_it_deleted(self, stack: Stack) -> NoReturn:
-        """Wait for a stack that is being deleted before another is made.
+        """Raise Busy while a stack is being deleted: another can only be made after.
 
         Always raises Busy.
         """

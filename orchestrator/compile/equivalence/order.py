@@ -46,6 +46,7 @@ class PlainIndex:
         self.compared = 0
 
     def conflict(self) -> Pair | None:
+        """Return two items that overlap and stand in the wrong order, or None."""
         self.compared += len(self._items) * (len(self._items) - 1) // 2
         for place in range(len(self._items)):
             found = np.flatnonzero(_find_conflicts(self._items[place], self._items[:place]))

@@ -159,6 +159,7 @@ class _Kinds:
         self._word_sets: dict[tuple[tuple[FlagMatch, ...], int | None], int] = {}
 
     def number(self, rule: Rule) -> int:
+        """Return the number of what a rule matches besides addresses and ports."""
         key = _KIND_OF(rule)
         found = self._known.get(key)
         if found is None:
@@ -242,6 +243,7 @@ class _Ports:
         return number
 
     def pool(self) -> Pool:
+        """Return all port sets as one pool for C."""
         return _make_pool(self._sets, np.uint16)
 
 

@@ -45,6 +45,7 @@ class _Ways:
         self._known: dict[int, Size] = {}
 
     def dearest(self, plan: Plan) -> Size:
+        """Return the size of the dearest way through a plan."""
         if id(plan) not in self._known:
             self._known[id(plan)] = self._measure_plan(plan)
         return self._known[id(plan)]

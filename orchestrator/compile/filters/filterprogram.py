@@ -191,6 +191,7 @@ def _make_plane_rows(policy: Policy, plane: Plane, part: Part) -> Iterator[Flow]
 
 
 def _key(row: Flow) -> tuple[int, bytes]:
+    """Return what identifies a row: its table and match."""
     return row.table, row.match
 
 

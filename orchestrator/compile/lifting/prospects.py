@@ -79,6 +79,7 @@ class _Known:
         return cls(tenant, Lists.of(tenant, policy), tables)
 
     def prospect(self, name: LiftedRule) -> Prospect | str:
+        """Return what lifting a rule would save, or why it cannot be lifted."""
         place = next((place for place, rule in enumerate(self.tenant.acl.rules) if rule.id == name.rule), None)
         if place is None:
             return "the list has no such rule"

@@ -48,6 +48,7 @@ class Run:
         return len(self.label)
 
     def part(self, start: int, stop: int) -> Run:
+        """Return the atoms between two places."""
         return Run(self.label[start:stop], self.atoms[start:stop])
 
     @classmethod

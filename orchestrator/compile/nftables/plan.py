@@ -240,6 +240,7 @@ class Planner:
         self._left = FREE_COPIES + MOST_COPIES * len(space.lines)
 
     def plan(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
+        """Plan how to look these rows up, once for equal rows."""
         rows = self.up_to_certain(rows, cut)
         key = rows.tobytes(), cut
         if key not in self._known:

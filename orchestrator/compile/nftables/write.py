@@ -56,6 +56,7 @@ class Declarations:
         self._add_block(f"limit {name}", [text])
 
     def chain(self, name: str, rules: Iterable[str]) -> None:
+        """Declare a chain with its rules."""
         self._add_block(f"chain {name}", rules)
 
     def _add_block(self, head: str, body: Iterable[str]) -> None:
@@ -211,6 +212,7 @@ class PlanWriter:
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 
     def verdict(self, line: Line) -> str:
+        """Return a line's verdict, or the jump to a chain that logs or limits."""
         if line.leaves:
             return self.doings.leave
         verdict = self.doings.permit if line.permit else self.doings.deny

@@ -140,6 +140,7 @@ class _Covers(NamedTuple):
         return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)
 
     def pair(self, atom: Rows, index: Rows) -> tuple[U16, U16]:
+        """Return values and masks of the covers with these indices, an atom each."""
         found = self.pairs[self.first[atom] + index]
         return found[:, 0], found[:, 1]
 

@@ -149,6 +149,7 @@ class _Journal:
     _said: tuple[str, ...] = field(default=(), init=False)
 
     def step(self) -> None:
+        """Bring routes up to date once, and log what changed or failed."""
         try:
             step = self.keeper.step()
         except AclflowError as error:

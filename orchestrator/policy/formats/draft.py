@@ -61,6 +61,7 @@ class Draft:
         self.is_elsewhere |= found == negated
 
     def narrow(self, axis: str, members: int | Spans) -> None:
+        """Keep only these members on an axis."""
         narrow(self.axes, axis, members)
 
 

@@ -112,6 +112,7 @@ class _Builder:
     nodes: int = 0
 
     def documents(self, events: Iterator[yaml.Event]) -> Sequence[object]:
+        """Build the documents of a YAML text from its events."""
         for event in events:
             if isinstance(event, yaml.NodeEvent):
                 self._check_event(event)

@@ -53,6 +53,7 @@ class AclSteps:
         return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
 
     def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
+        """Return the current row of a rule, or None."""
         return aclrows.current_row(self._tx, owner.number, rule_id)
 
     def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
@@ -63,6 +64,7 @@ class AclSteps:
         return row
 
     def _version(self, owner: Row[Any], defaults: tuple[Action, Action], rules: int, author: str) -> int:
+        """Begin the list's next version; return its number."""
         return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults)
 
     def _end(self, owner: Row[Any], version: int, *, approved: bool = False) -> Change:

@@ -78,6 +78,7 @@ class PacketReports:
             self._socket.close()
 
     def _listen(self) -> None:
+        """Receive the kernel's reports until stopped."""
         assert self._socket is not None
         while not self._stopping.is_set():
             try:

@@ -144,6 +144,7 @@ class _Step:
 
     @classmethod
     def between(cls, table: str, before: Table, after: Table) -> _Step:
+        """Return the changes that lead from one table to another."""
         return cls(
             table,
             {name: text for name, text in before.items() if name not in after},

@@ -206,6 +206,7 @@ def _field(words: list[str]) -> tuple[str, str]:
 
 
 def _number(word: str) -> int:
+    """Read a number, decimal or hexadecimal. Raises _Unusual."""
     try:
         return int(word, 0)
     except ValueError:

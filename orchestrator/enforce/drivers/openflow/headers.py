@@ -72,6 +72,7 @@ class _Reader:
         return value
 
     def word(self, at: int) -> int:
+        """Return the two bytes at a place as a number."""
         return int.from_bytes(self.data[at : at + 2], "big")
 
 

@@ -136,6 +136,7 @@ class Stream:
         return bool(data)
 
     def _receive(self, size: int) -> bytes:
+        """Receive up to so many bytes from the socket."""
         return self._socket.recv(size)
 
     def _send_piece(self, piece: memoryview) -> None:
@@ -245,6 +246,7 @@ class TlsStream(Stream):
         socket.socket.shutdown(self._tls, how)
 
     def _receive(self, size: int) -> bytes:
+        """Receive up to so many bytes through TLS, within the time that is left."""
         return self._insist(lambda: self._tls.recv(size))
 
     def _send_piece(self, piece: memoryview) -> None:

@@ -228,6 +228,7 @@ def _bound(queue: int, waiting: int) -> socket.socket:
 
 
 def _configure(sock: socket.socket, queue: int, wanted: bytes) -> None:
+    """Configure a queue of the kernel's. Raises OSError with the kernel's reason."""
     body = _GENERIC.pack(socket.AF_UNSPEC, 0, queue) + wanted
     sock.send(_HEADER.pack(_HEADER.size + len(body), _CONFIG, _REQUEST | _ACK, 0, 0) + body)
     while True:  # packets may come before the answer does; they are never answered, and so dropped

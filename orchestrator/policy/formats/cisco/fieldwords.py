@@ -62,6 +62,7 @@ class Words:
         return self._words[self._place] if self._place < len(self._words) else ""
 
     def take(self, what: str) -> str:
+        """Return the next word and go on. Raises BadInput at the end."""
         word = self.peek()
         if not word:
             raise BadInput(f"{what} is missing at the end")
@@ -75,6 +76,7 @@ class Words:
         return True
 
     def left(self) -> tuple[str, ...]:
+        """Return the words that were not taken yet."""
         return self._words[self._place :]
 
     def done(self) -> None:
@@ -231,6 +233,7 @@ def _code_point(words: Words) -> int:
 
 
 def _precedence(words: Words) -> int:
+    """Read a precedence by name or number. Raises BadInput."""
     word = words.take("a precedence")
     if word in PRECEDENCES:
         return PRECEDENCES[word]

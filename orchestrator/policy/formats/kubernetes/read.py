@@ -67,6 +67,7 @@ class _Document:
     is_json: bool
 
     def within(self, work: Callable[[], _T]) -> _T:
+        """Do work; its errors get this document's line as their place."""
         try:
             return work()
         except AclflowError as error:

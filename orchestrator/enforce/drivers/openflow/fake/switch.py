@@ -38,6 +38,7 @@ class FlowFilter:
     cookie_mask: int
 
     def means(self, entry: Entry) -> bool:
+        """Whether an entry is among those that are asked for."""
         return (
             self.table in (ALL_TABLES, entry.table)
             and not (entry.cookie ^ self.cookie) & self.cookie_mask

@@ -33,6 +33,7 @@ class _Waiting:
     verdict: int = DROP
 
     def end(self, verdict: int) -> None:
+        """Give the waiting packet its verdict."""
         self.verdict = verdict
         self.done.set()
 
