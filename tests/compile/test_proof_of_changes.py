@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import plain_equivalence
 import pytest
 from flow_tables import rows_by_tenant
 from hypothesis import HealthCheck, given, settings
@@ -45,7 +46,7 @@ LAWS = settings(max_examples=examples(60), deadline=None, suppress_health_check=
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
         for module in (rowdecoder, cover, order, shortestedit):
-            monkeypatch.setattr(module, "NATIVE", None)
+            monkeypatch.setattr(module, "native", plain_equivalence)
 
 
 @pytest.fixture(params=["as they are", "eager"], autouse=True)

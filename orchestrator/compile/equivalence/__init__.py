@@ -18,9 +18,9 @@ Independence
 
 Read in this order:
 
-    rowdecoder.py   match bytes as boxes of intervals, and the same reader in plain Python
+    rowdecoder.py   match bytes as boxes of intervals
     rulesets.py     rules as sets of addresses, ports, words
-    cover.py        coverage; order.py the order; each in C and in plain Python
+    cover.py        coverage; order.py the order
     chain.py        a list with all that ends it; sortedrows.py rows sorted out by cookie, and their places
     shortestedit.py which rules of a list are others than before
     listproof.py    a list's proof, from scratch and after a change, its rules' keys; checks.py what it holds rows to

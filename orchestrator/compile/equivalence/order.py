@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.equivalence.extension import NATIVE
+from orchestrator.compile import _equivalence as native
 from orchestrator.compile.equivalence.rowdecoder import TABLE, Items
 
 Pair = tuple[int, int]
@@ -38,67 +38,19 @@ class Index(Protocol):
         """How many boxes and items `conflict` has compared: what it cost."""
 
 
-class PlainIndex:
-    """The search by the definition: every item against all others."""
-
-    def __init__(self, items: Items) -> None:
-        self._items = items
-        self.compared = 0
-
-    def conflict(self) -> Pair | None:
-        """Return two items that overlap and stand in the wrong order, or None."""
-        self.compared += len(self._items) * (len(self._items) - 1) // 2
-        for place in range(len(self._items)):
-            found = np.flatnonzero(_find_conflicts(self._items[place], self._items[:place]))
-            if len(found):
-                return place, int(found[0])
-        return None
-
-    def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
-        for place in range(len(items)):
-            found = np.flatnonzero(_find_conflicts(items[place], self._items) & ~gone)
-            if len(found):
-                return place, int(found[0])
-        return None
-
-    def mark_met(self, items: Items, met: npt.NDArray[np.bool_], /) -> None:
-        for item in items:
-            met |= overlapping(item, self._items)
-
-
 def index_of(items: Items) -> Index:
     """An index over items in list order."""
-    if NATIVE is None:
-        return PlainIndex(items)
-    index: Index = NATIVE.Index(items, _by_place(items))
-    return index
+    return native.Index(items, _by_place(items))
 
 
 def clash(items: Items, others: Items) -> Pair | None:
     """Return a conflicting pair of one and other items, for few items."""
-    if NATIVE is None:
-        return PlainIndex(others).conflict_of(items, np.zeros(len(others), np.bool_))
-    found: Pair | None = NATIVE.clash(items, others, False)
-    return found
+    return native.clash(items, others, False)
 
 
 def clash_among(items: Items) -> Pair | None:
     """Find two of few items, in any order, that conflict."""
-    if NATIVE is None:
-        return PlainIndex(items).conflict()
-    found: Pair | None = NATIVE.clash(items, items, True)
-    return found
-
-
-def _find_conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
-    earlier, later = others["key"] < item["key"], others["key"] > item["key"]
-    wrong = (
-        (others["key"] == item["key"])
-        | (earlier & (others["priority"] <= item["priority"]))
-        | (later & (others["priority"] >= item["priority"]))
-    )
-    found: npt.NDArray[np.bool_] = wrong & overlapping(item, others)
-    return found
+    return native.clash(items, items, True)
 
 
 def overlapping(item: Items, others: Items) -> npt.NDArray[np.bool_]:
