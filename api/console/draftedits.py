@@ -195,11 +195,6 @@ class Draft:
                 found[rule.id] = "moved"
         return found
 
-    def removed_rules(self) -> tuple[Rule, ...]:
-        """The rules that were there and are not any more."""
-        left = {rule.id for rule in self.acl.rules}
-        return tuple(rule for rule in self.base.acl.rules if rule.id not in left)
-
 
 def _edits(before: Acl, after: Acl) -> tuple[Edit, ...]:
     """Edits that lead from one list to another, but for defaults and groups that go."""

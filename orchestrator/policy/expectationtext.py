@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from orchestrator.errors import AclflowError, BadInput, TooLarge
@@ -239,8 +239,3 @@ def _read_target(text: str, service: Service) -> Target:
 
 def _read_service(text: str) -> Service:
     return Service(ping=True) if text.lower() == "ping" else Service(parse_protocol(text))
-
-
-def with_names(found: Expectations, names: Mapping[str, tuple[Prefix, ...]]) -> Expectations:
-    """The same where more names are known; what the text itself explains comes first."""
-    return replace(found, names=MappingProxyType({**names, **found.names}))

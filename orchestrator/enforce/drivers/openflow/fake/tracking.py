@@ -64,12 +64,6 @@ class Way(NamedTuple):
     source_port: int
     destination_port: int
 
-    def reverse_way(self) -> Way:
-        """The other direction."""
-        icmp = self.protocol in _REQUESTS
-        ports = (self.source_port, self.destination_port) if icmp else (self.destination_port, self.source_port)
-        return Way(self.eth_type, self.protocol, self.destination, self.source, *ports)
-
 
 Connection = tuple[int, int, int, int, frozenset[tuple[int, int]]]
 """Zone, Ethernet type, protocol, kind of request, and both ends: address, and port or which of both asks by ICMP."""
