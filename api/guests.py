@@ -81,7 +81,7 @@ class Visitor(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address that the connection comes from."""
 
     @property
     def is_idle(self) -> bool:
@@ -153,7 +153,7 @@ class Guest(HttpToolsProtocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address that the connection comes from."""
         return self.client[0] if self.client is not None else ""
 
     @property

@@ -94,7 +94,7 @@ class GuestSocket(WebSocketsSansIOProtocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address that the browser comes from."""
         return self.client[0] if self.client is not None else ""
 
     def connection_made(self, transport: BaseTransport) -> None:

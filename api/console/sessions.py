@@ -82,7 +82,7 @@ class Session:
 
     @property
     def reading(self) -> Reading:
-        """Reads of the service."""
+        """The session's reads of the service, shared by its pages."""
         return self.bearer.reading
 
     @property
@@ -179,7 +179,7 @@ class Sessions:
             self._end_session(secret)
 
     def close(self) -> None:
-        """End all."""
+        """End all sessions."""
         with self._lock:
             for secret in list(self.by_secret):
                 self._end_session(secret)

@@ -35,7 +35,7 @@ def short(number: float, unit: str = "") -> str:
 
 
 def bytes_text(number: int) -> str:
-    """Bytes: 1.25 MB."""
+    """Return a number of bytes as text: 1.25 MB."""
     return short(number, "B")
 
 

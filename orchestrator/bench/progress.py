@@ -37,6 +37,6 @@ class Steps:
     _done: int = 0
 
     def next(self, text: str) -> None:
-        """A step begins."""
+        """Say that the next step begins, and how far all is."""
         self.progress(text, done=self._done, total=self.total)
         self._done += 1

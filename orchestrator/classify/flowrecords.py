@@ -163,7 +163,7 @@ class MessageReader:
 
 
 def records_of(found: Sequence[Read]) -> FlowRecords:
-    """Records as columns."""
+    """Return flow records as columns."""
     packets, *sums = zip(*found, strict=True)
     return FlowRecords(np.array(list(packets), PACKET), *(np.array(each, np.int64) for each in sums))
 
@@ -214,7 +214,7 @@ def _number(fields: Mapping[int, bytes], *elements: int, otherwise: int = 0) -> 
 
 
 def _time(fields: Mapping[int, bytes]) -> int:
-    """Nanoseconds since 1970."""
+    """Return the time of a record, in nanoseconds since 1970."""
     for element, unit in _TIMES.items():
         if element in fields:
             number = _number(fields, element)

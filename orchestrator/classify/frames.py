@@ -74,7 +74,7 @@ def read_frames(frames: Frames) -> Packets:
 
 
 def reference(frames: Frames) -> Packets:
-    """`read_frames` in plain Python."""
+    """Read frames one by one in Python: what `read_frames` must say, too."""
     rows = []
     for start, captured, wire, link in zip(
         frames.starts.tolist(), frames.captured.tolist(), frames.wire.tolist(), frames.links.tolist(), strict=True

@@ -126,7 +126,7 @@ class Overlaid:
 
     @property
     def search(self) -> Searching:
-        """The built search."""
+        """The search that was built for the rows."""
         return self._built.search
 
     def rows(self) -> Iterator[Placed]:

@@ -104,7 +104,7 @@ class Timeline:
 
     @property
     def width(self) -> int:
-        """Nanoseconds of an interval."""
+        """How many nanoseconds an interval lasts."""
         return WIDTHS[self.level]
 
     def intervals(self) -> Iterator[Interval]:

@@ -96,7 +96,7 @@ def endpoints(
 
 
 def _follow(desk: _Desk, looking: Looking, shown: Shown) -> None:
-    """Look again and again.
+    """Compare with OpenStack again and again, and carry out what differs.
 
     A cloud or a service that does not answer is asked again.
     """

@@ -74,7 +74,7 @@ class Asking:
         return tuple(prefix_of(text, "--for") for text in self.own or ())
 
     def check(self) -> None:
-        """Raises BadInput."""
+        """Check that the options fit together. Raises BadInput."""
         if self.prefixes() and self.way is not None:
             raise BadInput("--for tells which way each packet goes: give one of the two", place="--way")
 

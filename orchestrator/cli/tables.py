@@ -169,7 +169,7 @@ class Line:
     beside: bool = False
 
     def say(self) -> None:
-        """Print it."""
+        """Print the line."""
         if self.beside:
             remark(self.text)
         else:

@@ -94,7 +94,7 @@ def json_line(value: object) -> str:
 
 
 def say_json(value: object) -> None:
-    """The result for programs."""
+    """Print a result as JSON, for programs."""
     words = itertools.chain(_JSON.iterencode(value), ("\n",))
     while some := "".join(itertools.islice(words, _AT_ONCE)):
         typer.echo(some, nl=False)

@@ -177,7 +177,7 @@ def _choose_scope(client: Client, view: View) -> View:
 
 
 def look(client: Client, wanted: Wanted) -> Seen:
-    """Ask the service."""
+    """Read the rules that are shown, with their hits, from the service."""
     view, sort = wanted.view, wanted.sort.value
     if view.domain is not None:
         found = client.hits.read_domain(

@@ -81,7 +81,7 @@ class Answering:
                 raise HTTPException("the answer's head does not end")
 
     def read(self) -> bytes:
-        """All of the body."""
+        """Return the whole body."""
         while not self._has_ended:
             self._take()
         return b"".join(self._body)
@@ -178,7 +178,7 @@ class Streamed(Protocol):
         ...
 
     def read(self) -> bytes:
-        """All of it."""
+        """Return all that has not been read yet."""
         ...
 
     def read1(self, n: int) -> bytes:

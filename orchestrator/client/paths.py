@@ -11,7 +11,7 @@ def quote_segment(name: str) -> str:
 
 
 def tenant_path(tenant: str) -> str:
-    """A tenant."""
+    """Return the path of a tenant in the REST API."""
     return f"/v1/tenants/{quote_segment(tenant)}"
 
 
@@ -26,12 +26,12 @@ def group_path(tenant: str, group: str) -> str:
 
 
 def domain_path(domain: str) -> str:
-    """A security domain."""
+    """Return the path of a security domain in the REST API."""
     return f"/v1/domains/{quote_segment(domain)}"
 
 
 def enforcer_path(domain: str, enforcer: int) -> str:
-    """An enforcement point."""
+    """Return the path of an enforcement point in the REST API."""
     return f"{domain_path(domain)}/enforcers/{enforcer}"
 
 

@@ -27,7 +27,7 @@ class ProposedAbout:
 
     @property
     def path(self) -> str:
-        """Where the proposals are."""
+        """The path of the proposals in the REST API."""
         about = tenant_path(self.tenant) if self.tenant is not None else domain_path(self.domain or "")
         return f"{about}/proposals"
 

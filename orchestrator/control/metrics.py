@@ -86,7 +86,7 @@ class Metrics:
         self._requests_of(method, route, str(status)).observe(seconds)
 
     def observe_compilation(self, seconds: float) -> None:
-        """A program was compiled."""
+        """Record how long compiling a program took."""
         self._compilations.observe(seconds)
 
     def took(self, work: str, stages: Mapping[str, float]) -> None:

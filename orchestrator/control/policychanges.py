@@ -67,7 +67,7 @@ def could_leak(changes: Sequence[Touched]) -> bool:
 
 
 def compare_policies(old: Policy, new: Policy) -> Touched:
-    """Where two policies differ."""
+    """Return where two policies differ."""
     if old is new:
         return NOTHING
     gone, come = find_replaced(old.tenants, new.tenants)

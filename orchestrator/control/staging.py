@@ -93,7 +93,7 @@ class _History:
             self.append(program)
 
     def append(self, program: _Published) -> None:
-        """A program was published."""
+        """Note that a program was published."""
         if self.programs:  # how the oldest came about does not matter any more
             self._ways |= program.touched.ways
             self.unclear += program.touched.rules is None

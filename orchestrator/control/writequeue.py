@@ -288,6 +288,7 @@ class WriteQueue:
         return self._debts.wait_s(job.payer, is_large=job.is_large)
 
     def _is_alone(self, job: Job[Any]) -> bool:
+        """Whether a job has its turn alone: it is large, or its payer's last was."""
         return job.is_large or self._debts.is_alone(job.payer)
 
     def _together(self, job: Job[Any]) -> Jobs:

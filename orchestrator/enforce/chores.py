@@ -35,7 +35,7 @@ class Chore:
         self._thread.start()
 
     def poke(self) -> None:
-        """Do it soon."""
+        """Have the chore done soon."""
         self._poked.set()
 
     def stop(self, timeout_s: float = 1.0) -> None:

@@ -168,7 +168,7 @@ class Registry(Protocol):
     """Renews certificates: a client's `points`."""
 
     def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
-        """A further certificate."""
+        """Return a further certificate, for a new request."""
         ...
 
     def lay_down_certificates(self, domain: str, enforcer: int) -> None:
@@ -259,7 +259,7 @@ class TokenRegistry(Protocol):
         ...
 
     def renew_token(self, domain: str, enforcer: int) -> RenewedToken:
-        """A further token."""
+        """Return a further token, beside the present one."""
         ...
 
     def show_token(self, token: str) -> None:

@@ -19,7 +19,7 @@ class Stopping(Protocol):
     """Whether it is time to stop; `threading.Event` is one."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Whether the process is to stop."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -41,7 +41,7 @@ class AskedToEnd:
             signal.signal(number, lambda *_: None)
 
     def is_set(self) -> bool:
-        """Whether it was."""
+        """Whether a signal has asked this process to end."""
         return self.wait(0)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -184,11 +184,11 @@ class _Unsealing(io.RawIOBase):
             raise BadInput("the encrypted file is damaged: it ends too early")
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return True: any place of the file can be read."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -86,7 +86,7 @@ class Subject:
 
     @property
     def common_name(self) -> str:
-        """For people."""
+        """The name that people see in a certificate."""
         return f"{self.usage.value} {self.name} of {self.domain}"[:_LONGEST_COMMON_NAME]
 
     @classmethod

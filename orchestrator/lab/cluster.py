@@ -65,7 +65,7 @@ class Firewall:
 
     @property
     def forwarder(self) -> Forwarder:
-        """Its namespace and links."""
+        """The firewall's namespace and links."""
         left, right = ((f"c{side}{self.number}", _MACS + 2 * self.number + place) for place, side in enumerate("lr"))
         return Forwarder(self.lab.layout.namespace(self.name), left, right)
 

@@ -94,7 +94,7 @@ class Pulse:
         self._socket.close()
 
     def begin(self) -> None:
-        """Measure from now on."""
+        """Measure gaps from now on."""
         with self._changed:
             self.longest_s, self._last = 0.0, time.monotonic()
 

@@ -37,7 +37,7 @@ class Order:
 
     @property
     def line(self) -> bytes:
-        """As it is told."""
+        """The order as a line of text."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod

@@ -73,7 +73,7 @@ class RuleList:
 
     @cached_property
     def permits(self) -> npt.NDArray[np.bool_]:
-        """Whether each row does."""
+        """Whether each row permits."""
         return np.array([row.permit for row in self.rows], np.bool_)
 
     @cached_property

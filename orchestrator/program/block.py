@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
     @classmethod
     def of(cls, flow: Flow) -> Line:
-        """A row's line."""
+        """Return a row as the line of a block."""
         return cls(line_of(flow), flow.instructions)
 
 

@@ -85,7 +85,7 @@ class CountClaim:
     chunks: tuple[bytes, ...] | None
 
     def to_bytes(self) -> bytes:
-        """The bytes."""
+        """Return the claim's wire form."""
         chunks = (len(chunk).to_bytes(4, "little") + chunk for chunk in self.chunks or ())
         return _CLAIM.pack(self.sequence, self.silent_s, self.chunks is not None) + b"".join(chunks)
 

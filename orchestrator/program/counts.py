@@ -61,7 +61,7 @@ class Counts:
         return Counts(cookies, *columns)
 
     def to_bytes(self) -> bytes:
-        """The bytes."""
+        """Return the counts' wire form."""
         latest = self.last_hit.max(initial=0)
         ago = np.where(self.last_hit > 0, latest - self.last_hit + 1, 0)
         signed = (self.packets, self.byte_counts, self.resets, ago)

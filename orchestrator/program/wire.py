@@ -210,7 +210,7 @@ def _open_frame(data: bytes, kind: int) -> bytes:
 
 
 def _decompress(packed: bytes, length: int) -> bytes:
-    """Decompress.
+    """Decompress bytes that must become so many.
 
     Raises BadInput unless it is complete and of the right length.
     """

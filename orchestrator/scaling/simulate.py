@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def lost_share(self) -> float:
-        """Of all packets offered."""
+        """The share of all offered packets that was lost."""
         offered = float((self.lost_pps + self.carried_pps).sum())
         return float(self.lost_pps.sum()) / offered if offered else 0.0
 

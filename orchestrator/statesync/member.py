@@ -268,7 +268,7 @@ class Member:
                 raise Forbidden(f"member {number} confirmed nothing; it is left for {_DEAF_S:.0f} s")
 
     def _look_after_health(self) -> None:
-        """Serve once whole.
+        """Serve once all states are here, and say so.
 
         If the switch gave this member up meanwhile, first take all entries of the others again.
         """

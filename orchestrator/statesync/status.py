@@ -205,7 +205,7 @@ class _Listener(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """As any."""
+        """Close a request's connection, as any server does."""
         with self._guard:
             self._open.pop(request, None)
         super().shutdown_request(request)

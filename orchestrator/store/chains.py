@@ -59,7 +59,7 @@ class EditedRows:
     """The size of the rows that began, until the tenant's storage was charged with it."""
 
     def end(self, rows: Iterable[tuple[object, ...]]) -> None:
-        """Add rows that ended."""
+        """Add rows that ended with this version."""
         self.ended.update(_write_lines(rows))
 
     def begin(self, rows: Iterable[tuple[object, ...]]) -> None:

@@ -196,7 +196,7 @@ class Placements:
         self._put_placement(domain, number, verdict.rule, {"because": verdict.because, "saves": saves, **since})
 
     def _take_down(self, domain: str, verdict: Verdict) -> None:
-        """End the chooser's wish.
+        """Note that the chooser does not want a rule lifted any more.
 
         The row stays while it says that the rule stands above its list.
         """
@@ -225,7 +225,7 @@ class Placements:
         return settled
 
     def _settle(self, domain: str, known: Placement, stands: Stands | None) -> None:
-        """Store one rule's result.
+        """Store how a rule is placed after a round.
 
         Nothing is asked of rules that were not to be lifted.
         """

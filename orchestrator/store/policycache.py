@@ -18,7 +18,7 @@ class OfGeneration(Protocol):
 
     @property
     def generation(self) -> int:
-        """The domain's."""
+        """The generation of the domain that it is of."""
         ...
 
 

@@ -71,7 +71,7 @@ class PrincipalCache:
                 self._bearers[digest] = bearer
 
     def clear(self) -> None:
-        """Tokens were taken away."""
+        """Forget all bearers: tokens were taken away."""
         with self._lock:
             self._cleared += 1
             self._bearers.clear()

@@ -137,7 +137,7 @@ class _Firewalls:
             return
 
     def show(self, seen: _Seen) -> None:
-        """Show what was read."""
+        """Show the fleet and firewalls that were just read."""
         rows = _rows(seen, dt.datetime.now(dt.UTC))
         self._none.set_visibility(seen.is_empty)
         self._table.set_visibility(bool(rows))

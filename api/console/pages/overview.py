@@ -65,7 +65,7 @@ class _Overview:
         self._events: tuple[Event, ...] | None = None
 
     def draw(self) -> None:
-        """The numbers."""
+        """Draw the tiles with numbers: rules, flow entries, packets."""
         check = path_of("check", self._view.tenant)
         with ui.row().classes("w-full gap-3 tiles"):
             self._rules = tile("Rules")
@@ -76,7 +76,7 @@ class _Overview:
             self._findings = tile("Findings", "looking …", check)
 
     def draw_panels(self) -> None:
-        """The pictures and lists."""
+        """Draw the panels: packets a second, and the lists beside it."""
         with ui.column().classes("panel"):
             heading("Packets a second")
             self._plot = (

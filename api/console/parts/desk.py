@@ -113,7 +113,7 @@ class Desk:
         self.view.session.drafts[self.view.tenant] = draft
 
     def forget(self) -> None:
-        """The draft is committed."""
+        """Forget the tenant's draft, which is committed."""
         self.view.session.drafts.pop(self.view.tenant, None)
 
     @property

@@ -116,7 +116,7 @@ class _Waiting:
         self._anew.set_visibility(False)
 
     def _tick(self) -> None:
-        """Count down."""
+        """Count the seconds down that the page shows."""
         if self._shown is not None and not self._settled:
             left = (self._shown.until - dt.datetime.now(dt.UTC)).total_seconds()
             self._left.text = words.countdown(left) if left > 0 else "now"

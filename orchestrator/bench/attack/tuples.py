@@ -108,7 +108,7 @@ class Attack:
 
     @property
     def figure(self) -> str:
-        """How figures call it."""
+        """The attack as names of figures spell it."""
         return ("" if self.flood == "known" else f"_{self.flood}") + ("_comes_first" if self.is_first else "")
 
 

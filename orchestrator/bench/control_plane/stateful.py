@@ -91,7 +91,7 @@ def web_list() -> Acl:
 
 
 def measure(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
-    """Measure both."""
+    """Measure tracked connections beside OVN's, and beside ours without tracking."""
     try:
         _compare_with_ovn(results, sizes, progress)
     except Missing as missing:

@@ -71,7 +71,7 @@ class Seen:
 
     @property
     def most(self) -> int:
-        """The largest size."""
+        """The largest size that the fleet had."""
         return max((size for _, size in self.sizes), default=0)
 
 

@@ -39,7 +39,7 @@ class _Talker:
             self.said_at, self.waits = now, True
 
     def hear(self) -> None:
-        """Take what came."""
+        """Read the answer that has come, or see that the connection is cut."""
         if self.link.recv(100):
             self.waits = False
             self.answers += 1

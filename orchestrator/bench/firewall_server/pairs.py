@@ -96,7 +96,7 @@ class HashSet:
         self.table.change({HOSTS4: keys}, {})
 
     def remove(self, keys: Keys) -> None:
-        """Take a few away."""
+        """Take a few elements out of the set."""
         self.table.change({}, {HOSTS4: keys})
 
 

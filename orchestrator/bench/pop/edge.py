@@ -85,7 +85,7 @@ class EdgeSwitch:
         return missed_packets(self._switch.appctl("dpif-netdev/pmd-stats-show"))
 
     def count_cached(self) -> int:
-        """Entries of the cache."""
+        """Count the entries of the switch's cache."""
         return megaflows(self._switch.appctl("dpctl/show"))
 
     def _read_counters(self) -> tuple[FlowTable, U64]:

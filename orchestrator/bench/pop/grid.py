@@ -54,7 +54,7 @@ class Grid:
 
     @property
     def hosts(self) -> int:
-        """Addresses in a block."""
+        """How many addresses a block has."""
         return 1 << (self.family.bits - self.chunking.length)
 
     def addresses(self, keys: U64, hosts: Sequence[int] | None = None) -> list[int]:

@@ -43,7 +43,7 @@ class Measure(enum.Enum):
 
     @property
     def what(self) -> str:
-        """In words."""
+        """What is measured, in words."""
         return _ABOUT[self][2]
 
 

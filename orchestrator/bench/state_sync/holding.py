@@ -198,7 +198,7 @@ def _pace(links: list[socket.socket]) -> Iterator[socket.socket]:
 
 
 def main(words: list[str]) -> None:
-    """Serve, or hold."""
+    """Serve, or hold connections, as the first word says."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if words[0] == "serve":

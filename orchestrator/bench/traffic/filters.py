@@ -46,7 +46,7 @@ def load(line: Line, kind: Filter, text: str) -> None:
 
 
 def clear(line: Line, kind: Filter) -> None:
-    """Let everything pass again."""
+    """Take the packet filter away, so that everything passes."""
     if kind is Filter.NFTABLES:
         line.run(MIDDLE, "nft", "flush", "ruleset")
     else:

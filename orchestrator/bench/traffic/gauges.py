@@ -47,7 +47,7 @@ class Plane(abc.ABC):
 
     @abc.abstractmethod
     def put(self, listed: Listed) -> None:
-        """Compile and load."""
+        """Compile a list and load it into the plane."""
 
 
 class KernelPlane(Plane):

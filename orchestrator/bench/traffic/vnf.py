@@ -124,7 +124,7 @@ class VnfAcl:
             raise Drifted(f"of {len(changed.wanted)} rows that were put in, {len(changed.found)} are read back")
 
     def forget(self) -> None:
-        """Empty the switch's cache."""
+        """Empty the cache of the switch."""
         self.switch.forget()
 
     def forget_connections(self) -> None:

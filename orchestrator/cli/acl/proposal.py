@@ -119,7 +119,7 @@ class Proposal:
         return self.base != self.current.version
 
     def document(self) -> dict[str, object]:
-        """The same for programs."""
+        """Return the proposal as JSON, for programs."""
         return {
             "tenant": self.tenant,
             "version": self.current.version,

@@ -43,7 +43,7 @@ class Recorded:
     ] = None
 
     def check(self, shown: Shown) -> None:
-        """Raises BadInput."""
+        """Check that the options fit together. Raises BadInput."""
         if self.tenant is not None and not shown.is_for_people and (shown.form is Form.CSV or shown.is_choosing):
             raise BadInput("traffic has no place in a table of findings; print text, JSON or YAML", place="--traffic")
         if self.tenant is None and self.hours is not None:

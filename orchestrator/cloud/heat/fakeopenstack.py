@@ -228,7 +228,7 @@ class FakeOpenStack:
             kept.stack = replace(kept.stack, standing=Standing(action, Status.IN_PROGRESS, "started"))
 
     def _moment(self, kept: _Kept) -> None:
-        """One goes by."""
+        """Let a moment go by for a stack: what was begun comes about."""
         if not kept.left:
             return
         kept.left -= 1

@@ -160,7 +160,7 @@ class OpenStackClient:
             )
 
     def delete_stack(self, stack: Stack) -> None:
-        """Begin to delete."""
+        """Begin to delete a stack."""
         with asking(f"Heat to delete the stack {stack.name}"):
             try:
                 self._heat.stacks.delete(stack.id)

@@ -88,7 +88,7 @@ class Stage:
     writes: bytes = b""
 
     def does(self, action: Action, tenant: int, *, log: bool = False, limited: bool = False) -> bytes:
-        """Return a rule's instructions.
+        """Return the instructions that a rule's rows must have here.
 
         A deny has none, except for reporting the packet if the rule logs.
         """

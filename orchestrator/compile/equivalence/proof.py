@@ -262,7 +262,7 @@ def _chains(policy: Policy) -> dict[str, Chain]:
 
 
 def _is_same(old: Chain, new: Chain) -> bool:
-    """Return whether nothing changed.
+    """Return whether two lists and all that ends them are the same.
 
     Lists are compared by identity; the operator's is short and may be read anew each time.
     """

@@ -114,7 +114,7 @@ class CacheRow:
 
     @property
     def match(self) -> bytes:
-        """The row's bytes."""
+        """The bytes of the row's match."""
         ports = (*_measure_span(self.source_ports), *_measure_span(self.destination_ports))
         upper = (*ports, *_measure_span(self.protocols), *self.flags)
         if self.family is Family.IPV4:

@@ -48,7 +48,7 @@ class Declarations:
         )
 
     def set(self, name: str, fields: Iterable[str], elements: Iterable[str]) -> None:
-        """A set of intervals."""
+        """Declare a set of intervals."""
         self._add_block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_write_elements(elements)])
 
     def limit(self, name: str, text: str) -> None:

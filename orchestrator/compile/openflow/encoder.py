@@ -211,7 +211,7 @@ def encode_few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, 
 
 
 def encode_many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
-    """The same by column."""
+    """Encode many rules by column, as `encode_few` does one by one."""
     masked = with_port_masks(rules)
     atom = masked.atom
     return atom, *_matches(rules if len(rules) == len(atom) else rules.take(atom), masked, register)

@@ -51,7 +51,7 @@ show ports 0 and 0, and is dropped on admission.
 
 
 def pipeline_page() -> str:
-    """`docs/pipeline.md`."""
+    """Return the text of `docs/pipeline.md`."""
     return "\n".join(
         (
             _HEAD,
@@ -65,12 +65,12 @@ def pipeline_page() -> str:
 
 
 def edge_page() -> str:
-    """`docs/edge-pipeline.md`."""
+    """Return the text of `docs/edge-pipeline.md`."""
     return "\n".join((_EDGE_HEAD, *_declared_sections(EDGE_STAGES, EDGE_REGISTERS, EDGE_BANDS)))
 
 
 def spread_page() -> str:
-    """`docs/spread-pipeline.md`."""
+    """Return the text of `docs/spread-pipeline.md`."""
     return "\n".join((_SPREAD_HEAD, *_declared_sections(SPREAD_STAGES, SPREAD_REGISTERS, SPREAD_BANDS)))
 
 

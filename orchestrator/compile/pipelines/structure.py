@@ -253,7 +253,7 @@ def thoroughfares() -> list[Flow]:
 
 
 def _sends(uplink: int) -> tuple[Flow, Flow]:
-    """The ways out."""
+    """Return the rows that send packets out: to the gateway, or to an endpoint."""
     to_gateway = (set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, GATEWAY_MAC), output(uplink))
     to_endpoint = (output_register(pipeline.OUTPUT_PORT.field),)
     return (

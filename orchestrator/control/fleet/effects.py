@@ -65,7 +65,7 @@ class CloudHand:
         return self._ask_cloud(fleet, "delete", lambda: self.cloud.delete(fleet, names))
 
     def _order(self, unit: Unit, member: Member) -> VnfOrder:
-        """Return an order.
+        """Return what the cloud is to make for a VNF.
 
         The token is another each time, for one that got lost cannot be told again.
         """

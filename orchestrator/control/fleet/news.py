@@ -143,7 +143,7 @@ def carriers(look: FleetLook, news: News) -> tuple[SpreadMember, ...]:
 
 
 def note_changes(unit: Unit, news: News) -> None:
-    """Write it down."""
+    """Write the events and rows of what changed."""
     for member, progress, place in news.notes:
         unit.fleets.note(member, progress=progress, place=place)
     for member, health, trouble in news.health:

@@ -143,7 +143,7 @@ def _compile_edge(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Progra
 
 
 def _laid_out(unit: Unit, asked: _Asked, policy: Policy) -> _Base:
-    """Chunks, places and lines."""
+    """Lay out chunks, places and lines of a PoP's edge."""
     pop, settings = asked.pop, asked.pop.settings
     allocations = [allocate(settings.edge.chunking(family), asked.owned) for family in Family]
     places = _place_tenants(unit, pop, policy, allocations)

@@ -54,7 +54,7 @@ class HeavyRound:
         return cls(pop, policy, tuple(found))
 
     def choice(self) -> tuple[HeavyChoice, ...]:
-        """Return the decision."""
+        """The heavy hitters that the round chooses."""
         settings = self.pop.settings
         return heavy_hitters(self.popular, settings.heavy, settings.edge.most_heavy, entries_in(self.policy))
 

@@ -110,7 +110,7 @@ class Resolver:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it."""
+        """End the resolver's process."""
         if self._process is not None:
             self._process.terminate()
             try:

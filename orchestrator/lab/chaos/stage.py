@@ -170,7 +170,7 @@ class Stage:
                 pass
 
     def empty(self, disk: str) -> None:
-        """Give the room back."""
+        """Free the room that a full disk was filled with."""
         (self.lab.layout.run_dir / disk / _BALLAST).unlink(missing_ok=True)
 
     def heal(self) -> None:

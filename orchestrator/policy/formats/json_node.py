@@ -60,7 +60,7 @@ class Node:
         return [Node(item, f"{self.place}[{index}]") for index, item in enumerate(self.value)]
 
     def text(self) -> str:
-        """A string."""
+        """Return the value, a string. Raises BadInput for any other."""
         if not isinstance(self.value, str):
             raise self.fault(f"{self.shown()} is not a string")
         return self.value
@@ -82,7 +82,7 @@ class Node:
             raise
 
     def truth(self) -> bool:
-        """True or false."""
+        """Return the value, true or false. Raises BadInput for any other."""
         if not isinstance(self.value, bool):
             raise self.fault(f"{self.shown()} is not true or false")
         return self.value

@@ -60,7 +60,7 @@ def body_of(rule: Rule, place: str = "") -> str:
 
 
 def bodies_of(rules: tuple[Rule, ...]) -> tuple[str, ...]:
-    """`body_of` for many."""
+    """Return the stored form of many rules."""
     for index, rule in enumerate(rules):
         if rule.description or rule.owner:
             _check_texts(rule, f"rules[{index}]")

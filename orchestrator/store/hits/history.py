@@ -140,7 +140,7 @@ class HitHistory:
         )
 
     def _add(self, counts: Counts) -> None:
-        """Add to the totals."""
+        """Add counts to the totals."""
         for chunk, rows in _chunks(counts.cookie).items():
             self._put_total(chunk, join_counts((self._read_total(chunk), counts.take(np.isin(counts.cookie, rows)))))
 

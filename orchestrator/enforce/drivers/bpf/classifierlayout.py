@@ -36,7 +36,7 @@ def rule_set(held: FlowSet, serial: int, half: int, *, remembers: bool) -> bytes
 
 
 def serial_of(data: bytes) -> int:
-    """Which set it is."""
+    """Return which set a header is of."""
     return int(_HEAD.unpack_from(data)[0])
 
 
@@ -46,7 +46,7 @@ def half_of(data: bytes) -> int:
 
 
 def intervals(axis: Axis) -> bytes:
-    """Intervals of 32 bits."""
+    """Pack an axis' intervals, of 32 bits each."""
     head = struct.pack("<II", len(axis.starts), 0)
     return head + _pad_column(np.array(axis.starts, "<u4")) + _pad_column(axis.classes.astype("<u4"))
 

@@ -21,7 +21,7 @@ class FakeKernel:
         self._counts: dict[int, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Decide nothing."""
+        """Stop deciding, so that the filter behind decides all packets."""
         self._held = None
 
     def open(self, held: FlowSet) -> None:

@@ -29,7 +29,7 @@ class Front(Protocol):
     """A cache. Its rows are those of the program that the filter's driver passes over."""
 
     def close(self) -> None:
-        """Stop deciding.
+        """Stop deciding, so that the filter behind decides all packets.
 
         An error means that this is not certain, and nothing is changed.
         """

@@ -42,7 +42,7 @@ class NotThere(Refused):
 
 
 def attribute(kind: int, data: bytes) -> bytes:
-    """An attribute, padded."""
+    """Return a netlink attribute, padded."""
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 

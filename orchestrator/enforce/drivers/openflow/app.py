@@ -54,11 +54,11 @@ class SwitchObserver(Protocol):
         ...
 
     def ports_changed(self, channel: Channel) -> None:
-        """`channel.ports` is new."""
+        """Take note that `channel.ports` is new."""
         ...
 
     def links_changed(self, channel: Channel) -> None:
-        """`channel.down_ports` is new."""
+        """Take note that `channel.down_ports` is new."""
         ...
 
     def switch_demoted(self, channel: Channel) -> None:

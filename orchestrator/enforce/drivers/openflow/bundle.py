@@ -107,7 +107,7 @@ class Bundle:
             yield from part.encoded.parts()
 
     def close(self, what: BundleControl) -> bytes:
-        """Commit or discard it."""
+        """Return the messages that commit or discard the bundle."""
         return messages.bundle_control(self.xids[-2], self.number, what)
 
     def explain_errors(self, errors: Sequence[ErrorMessage]) -> Refused:

@@ -65,7 +65,7 @@ class Channel(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address that the switch's connection comes from."""
         ...
 
     @property

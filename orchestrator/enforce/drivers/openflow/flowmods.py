@@ -63,7 +63,7 @@ class Encoded:
 
     @property
     def data(self) -> bytes:
-        """All of them."""
+        """All messages, one after the other."""
         return b"".join(self.parts())
 
 

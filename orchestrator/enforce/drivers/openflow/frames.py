@@ -91,7 +91,7 @@ def mac_bytes(mac: int) -> bytes:
 
 
 def ethernet(src_mac: int, dst_mac: int, kind: int, payload: bytes) -> bytes:
-    """A frame, not padded."""
+    """Build an Ethernet frame, not padded."""
     return mac_bytes(dst_mac) + mac_bytes(src_mac) + kind.to_bytes(2, "big") + payload
 
 
@@ -141,7 +141,7 @@ def fragment_header(next_header: int, offset_and_flags: int) -> bytes:
 
 
 def tcp(source_port: int, destination_port: int, flags: int, payload: bytes, pseudo: Pseudo) -> bytes:
-    """A TCP segment."""
+    """Build a TCP segment."""
     head = struct.pack("!HHIIHHHH", source_port, destination_port, 1, 1, 5 << 12 | flags, 8192, 0, 0)
     return _put_checksum(head + payload, 16, pseudo, TCP)
 

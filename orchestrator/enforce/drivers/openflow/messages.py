@@ -99,7 +99,7 @@ class Fragments(enum.IntEnum):
 
 
 def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
-    """One whole message."""
+    """Return a whole OpenFlow message."""
     return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body
 
 

@@ -162,7 +162,7 @@ class Engine:
         return lists
 
     def end(self, worker: int) -> None:
-        """The batch was answered."""
+        """Note that a worker's batch was answered."""
         with self._turn:
             del self._in_use[worker]
             self._turn.notify_all()

@@ -215,7 +215,7 @@ def _spell_queues(queues: Sequence[int]) -> str:
 
 
 def _check_forward(forward: str) -> str:
-    """FORWARD of a program.
+    """Check the word that stands for FORWARD's verdict.
 
     Raises Refused for one that would not drop what no row permits.
     """

@@ -126,7 +126,7 @@ class _Script:
         self._tables = max((table.handle for table in made.tables.values()), default=0)
 
     def run(self) -> None:
-        """Every line."""
+        """Carry out every line of the script."""
         while self._place < len(self._lines):
             line = self._lines[self._place]
             self._place += 1

@@ -120,7 +120,7 @@ class Table:
     _handles: int = 0
 
     def next_handle(self) -> int:
-        """A handle."""
+        """Return a handle that no object of the table has."""
         self._handles += 1
         return self._handles
 
@@ -188,7 +188,7 @@ def interval(word: str) -> tuple[int, int]:
 
 
 def number(word: str) -> int:
-    """A value."""
+    """Return the number that a word of a script stands for."""
     if word in PROTOCOLS:
         return PROTOCOLS[word]
     if "." in word or ":" in word:

@@ -120,7 +120,7 @@ class FakeQueue:
         self.broken = False
 
     def put(self, waiting: _Waiting) -> None:
-        """A packet comes."""
+        """Add a packet that waits for its verdict."""
         with self._turn:
             if len(self._waiting) >= self._batching.waiting:
                 self._machine.lose(self._number)
