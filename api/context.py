@@ -226,7 +226,7 @@ class Once:
         self._request = request
 
     def of(self, caller: Principal, work: Callable[[Unit], Reply], *, secret: bool = False) -> Callable[[Unit], Reply]:
-        """The same work, done once for the key of this caller.
+        """Return the work, done once for the key of this caller.
 
         Raises Conflict when the key was for something else; and, where the answer holds a `secret`, which is kept
         nowhere, when the work was done already: the answer cannot be given again, but nothing is made twice.

@@ -71,7 +71,7 @@ class GuestLimits:
     of_address: int = 1024
 
     def within(self, files: int) -> GuestLimits:
-        """The same where so many files may be open at once."""
+        """Return these limits where so many files may be open at once."""
         room = max(64, files - _KEPT_FILES)
         return replace(self, connections=min(self.connections, room), of_address=min(self.of_address, room))
 

@@ -52,7 +52,7 @@ class SmallBody(Lean):
         await super().handle(scope, counting(receive, self.limit_bytes), send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI's, with bodies read by orjson, and by callers who are known.
+        """Return FastAPI's handler, with bodies read by orjson and known callers.
 
         FastAPI itself reads a body before it asks who brings it.
         """

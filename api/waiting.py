@@ -121,6 +121,7 @@ def document(openapi: dict[str, Any]) -> None:
 
 
 def _answers_generation(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    """Whether a documented operation answers with a generation."""
     found = (operation["responses"][status] for status in ("200", "201") if status in operation["responses"])
     references = (
         answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "") for answer in found

@@ -96,7 +96,7 @@ class Session:
         return self.who.role in ("admin", "member")
 
     def forget_tenant(self, tenant: str) -> None:
-        """A tenant is gone: what is kept of it goes too."""
+        """Forget all that is kept of a tenant that is gone."""
         self.drafts.pop(tenant, None)
         self.bearer.lists.pop(tenant, None)
         if self.project == tenant:

@@ -203,7 +203,7 @@ _OF_GZIP = 31
 
 
 def _together(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the same bytes in full pieces, the last perhaps short.
+    """Join pieces into full ones of a size; the last may be short.
 
     Members of gzip may hold a packet each.
     """

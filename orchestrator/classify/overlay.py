@@ -71,6 +71,7 @@ class _Built:
 
     @classmethod
     def of(cls, family: Family, rows: tuple[Placed, ...], searching: MakeSearch) -> _Built:
+        """Build the search over rows of one IP version."""
         boxes = [row.box for row in rows]
         search = searching(family, boxes)
         in_order = search if isinstance(search, RowsInOrder) else RowsInOrder(family, boxes)
@@ -87,6 +88,7 @@ class _Names:
 
     @classmethod
     def of(cls, rows: Sequence[Placed]) -> _Names:
+        """Return the numbers of rows, with one behind all for no row."""
         keys = [row.order << 32 | row.number for row in rows]
         return cls(np.array([*keys, _BEHIND_ALL], np.int64), np.array([*(row.number for row in rows), NONE], np.int32))
 
@@ -153,7 +155,7 @@ class Overlaid:
         return Overlaid.of(self._family, _list_rows(self._built, changes))
 
     def rebuilt(self, searching: MakeSearch = Search) -> Overlaid:
-        """The same rows without an overlay."""
+        """Build the search over all rows anew, without an overlay."""
         return Overlaid.of(self._family, self.rows(), searching)
 
     def carried_over(self, since: Overlaid, rebuilt: Overlaid) -> Overlaid:

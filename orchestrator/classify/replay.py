@@ -61,6 +61,7 @@ def kinds_of(piece: Piece) -> Kinds:
 
 
 def _sort_records(records: FlowRecords) -> Kinds:
+    """Group flow records that are decided alike, and add up their counts."""
     first, group = groups(records.packets, SEEN)
     count, byte_counts = (add_values(group, each, len(first)) for each in (records.count, records.byte_counts))
     return Kinds(records.packets.take(first), count, byte_counts, first, group)

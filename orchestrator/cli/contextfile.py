@@ -37,7 +37,7 @@ class Context:
     """Whether the URL may be without TLS and lead off this machine."""
 
     def to_json(self) -> dict[str, object]:
-        """As the file has it; versions before this one do not know `plain_http`."""
+        """Return the context as the file has it; older versions do not know `plain_http`."""
         return {name: value for name, value in asdict(self).items() if name != "plain_http" or value}
 
     def __repr__(self) -> str:

@@ -53,7 +53,7 @@ class PacketOptions:
     )
 
     def with_endpoints(self, known: Callable[[], Mapping[str, Sequence[str]]]) -> PacketOptions:
-        """The same with addresses for the names of endpoints; `known` tells these. Raises BadInput."""
+        """Put addresses that `known` tells in the place of endpoints. Raises BadInput."""
         ends = {"--source": self.source, "--destination": self.destination}
         source, destination = with_addresses(ends, known, "tenant").values()
         return replace(self, source=source, destination=destination)

@@ -132,7 +132,7 @@ class DomainCalls(Calls):
         return self.read_operator_rules_with_etag(domain).rules
 
     def read_operator_rules_with_etag(self, domain: str) -> OperatorRulesSeen:
-        """The same with the ETag that they were read at."""
+        """Return a domain's operator rules, with the ETag that they were read at."""
         response = self._service.ask("GET", f"{domain_path(domain)}/operator-rules")
         return OperatorRulesSeen(_operator_rules(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 

@@ -103,7 +103,7 @@ class FakeCloud:
             self.machines[vnf.fleet, vnf.name] = _Machine(vnf, None, 0)
 
     def lose(self, fleet: str, name: str) -> None:
-        """A VNF is gone, and nobody asked for that."""
+        """Have a VNF vanish that nobody asked to remove."""
         with self._lock:
             self.machines.pop((fleet, name))
         self.ended(fleet, name)

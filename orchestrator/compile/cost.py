@@ -107,6 +107,7 @@ class _Expanded:
 
     @classmethod
     def of(cls, acl: Acl) -> _Expanded:
+        """Expand a list into atoms, with a hull in place of each conjunctive rule."""
         sides = Sides(acl.groups)
         conjunctive = tuple(place for place, rule in enumerate(acl.rules) if is_conjunctive(rule, sides))
         rules = list(acl.rules)

@@ -71,6 +71,7 @@ class _Piece:
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...]) -> _Piece:
+        """Sum up the rules of a piece that name no group, and keep the others."""
         naming = tuple([rule for rule in rules if _names_groups(rule)])
         return cls(rules, _sum_plain(rules), naming)
 

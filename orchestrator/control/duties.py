@@ -86,6 +86,6 @@ class Duties:
                     del self._following[domain]
 
     def forget(self, domain: str) -> None:
-        """A domain is no more."""
+        """Forget a domain that was deleted."""
         with self._lock:
             self._left_at.pop(domain, None)

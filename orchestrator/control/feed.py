@@ -156,7 +156,7 @@ class Feed:
 
     @contextmanager
     def _stale_if_broken(self) -> Iterator[None]:
-        """The tail is not up to the log where reading that fails."""
+        """Note that the tail is behind the log where reading fails."""
         try:
             yield
         except BaseException:

@@ -55,6 +55,6 @@ class IdleHosts:
         return domain in self._behind
 
     def forget(self, domain: str) -> None:
-        """A domain is no more."""
+        """Forget a domain that was deleted."""
         self._followed.discard(domain)
         self._behind.discard(domain)

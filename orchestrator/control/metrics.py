@@ -95,11 +95,11 @@ class Metrics:
             self._stage_of(work, stage).observe(seconds)
 
     def proven(self, seconds: float) -> None:
-        """A program was proven to decide as its policy says."""
+        """Record how long proving a program took."""
         self._proofs.observe(seconds)
 
     def count_disproof(self) -> None:
-        """A program was not the policy, and was not published."""
+        """Count a program that was not the policy, and was not published."""
         self._disproved.inc()
 
     def refused_kept(self) -> None:

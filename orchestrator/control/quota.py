@@ -40,7 +40,7 @@ class Usage:
         return known if known is not None else self._keep_counts(program.digest, _count_flows(program.flows))
 
     def after(self, program: Program, change: Delta | None) -> Mapping[int, int]:
-        """The same, by what has changed, where what it changed from is known."""
+        """Return what each tenant uses after a change."""
         known = self._known_counts(program.digest)
         if known is not None:
             return known

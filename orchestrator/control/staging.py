@@ -236,7 +236,7 @@ class Staging:
         return replace(newest, policy=policy, generation=newest.generation - 1)
 
     def note_published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
-        """A program was published on the way to generation `target`."""
+        """Note what was published on the way to generation `target`."""
         domain, is_staged = program.domain, snapshot.generation < target
         with self._lock:
             history = self.histories[domain]

@@ -86,7 +86,7 @@ class Job(Generic[T]):
     came_to: Written[T] | BaseException | None = None
 
     def do(self, unit: Unit) -> Written[T]:
-        """Do it, as part of a transaction; what it comes to if that is committed."""
+        """Do the job in a transaction; return what it comes to once committed."""
         self.lap("turn")
         generations = unit.note_moves()
         answer = self.context.run(self.work, unit)

@@ -105,6 +105,7 @@ class _Met:
 
     @classmethod
     def of(cls, chunking: Chunking, mine: Mapping[int, Sequence[Prefix]]) -> _Met:
+        """Find the chunks that each tenant's prefixes meet."""
         spans = [(tenant, chunking.span(prefix)) for tenant, prefixes in mine.items() for prefix in prefixes]
         count = np.array([len(span) for _, span in spans], np.int64)
         first = np.array([span.start for _, span in spans], np.uint64)

@@ -96,7 +96,7 @@ class Counting(Protocol):
         ...
 
     def forget(self, host: str) -> None:
-        """A device is not ours to count any more."""
+        """Stop counting a device that somebody else counts now."""
         ...
 
 

@@ -118,7 +118,7 @@ class CountReporter:
             self._devices.setdefault(host, _Counted()).changes.append((change, self._clock()))
 
     def forget(self, host: str) -> None:
-        """A device is not ours to count any more."""
+        """Stop counting a device that somebody else counts now."""
         with self._changed:
             self._devices.pop(host, None)
 

@@ -201,7 +201,7 @@ class Fleet:
             self._on_stranger()
 
     def switch_disconnected(self, channel: Channel) -> None:
-        """A connection is gone."""
+        """Let go of a switch whose connection is gone."""
         with self._lock:
             others = [each for each in self._twins.pop(channel.datapath_id, []) if each is not channel]
             if others:

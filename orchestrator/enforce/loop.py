@@ -106,7 +106,7 @@ class Loop:
     # ---------------------------------------------------------------------------------------------------- what happens
 
     def aim(self, goal: Goal) -> None:
-        """The device is to hold this from now on."""
+        """Have the device hold this goal from now on."""
         self._change_standing(goal=goal, retry_at=0.0, failures=0)
 
     def take(self, goal: Goal) -> Work | None:
@@ -173,7 +173,7 @@ class Loop:
             self._forget(device, role=self._first_role, absent_at=NEVER)
 
     def detach(self, device: Device) -> None:
-        """A connection is gone. Nothing happens if it was replaced already."""
+        """Let go of a device whose connection is gone, unless it was replaced already."""
         with self._changed:
             if self._standing.device is device:
                 # A controller that stands by says nothing: the device may well be connected to the one that leads.
@@ -385,7 +385,7 @@ class Loop:
         ports: frozenset[str] | None = None,
         **changes: object,
     ) -> None:
-        """The device was read back to hold a program."""
+        """Note that the device was read back to hold a program."""
         if self._settle(standing, held=program, failures=0, **changes):
             point = Point(self._host, PointState.ENFORCED, program.generation, program.digest, len(program.blocks))
             self._tell(replace(point, took=clock.seconds, ports=ports))

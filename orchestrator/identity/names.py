@@ -81,7 +81,7 @@ class Subject:
 
     @property
     def uri(self) -> str:
-        """As it stands in the certificate."""
+        """The subject's URI, as it stands in the certificate."""
         return f"aclflow://{self.domain}/{self.usage.value}/{self.name}"
 
     @property

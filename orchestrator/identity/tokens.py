@@ -28,7 +28,7 @@ class EnrolmentToken:
 
     @property
     def text(self) -> str:
-        """As it is given to a machine."""
+        """The token as text, for a machine."""
         return self.secret if self.pin is None else f"{self.secret}.{_encode_pin(self.pin)}"
 
     @classmethod

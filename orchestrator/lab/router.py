@@ -135,7 +135,7 @@ class Router:
         return self.fire_frames([partial(frame_packet, packet, sender=sender) for packet in packets], sender)
 
     def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]], sender: str = LEFT) -> list[bool]:
-        """The same for frames (from `ethernet`), each made around the marker it is given."""
+        """Send frames, each made around its marker; return which arrived."""
         first, self._sent = self._sent, self._sent + len(crafts)
         seen = [False] * len(crafts)
         for start in range(0, len(crafts), _BATCH):

@@ -113,7 +113,7 @@ def _take_longest(found: Mapping[str, Imported]) -> Imported:
 
 
 def _both(client: str, server: str, protocol: int, port: int = 0) -> tuple[Conversation, ...]:
-    """The same over IPv4 and IPv6."""
+    """Return a conversation over IPv4 and one over IPv6."""
     return tuple(Conversation(client, server, family, protocol, port) for family in Family)
 
 

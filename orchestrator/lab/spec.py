@@ -240,7 +240,7 @@ class PopSpec:
         return any(host.routed for host in self.hosts)
 
     def with_uplinks(self, *, routed: bool) -> PopSpec:
-        """The same with all uplinks routed, or all private links to the edge.
+        """Return the PoP with all uplinks routed, or all private links to the edge.
 
         Raises BadInput.
         """

@@ -38,7 +38,7 @@ class State:
         raise NotFound(f"this lab started no process '{name}'")
 
     def having(self, process: Process) -> State:
-        """The same with a process started, or started again."""
+        """Return the state with a process started, or started again."""
         others = tuple(other for other in self.processes if other.name != process.name)
         return replace(self, processes=(*others, process))
 

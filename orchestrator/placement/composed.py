@@ -125,6 +125,7 @@ class Composed:
 
     @property
     def _end(self) -> int:
+        """The place behind all rules: the list's default."""
         return len(self.operator) + len(self.tenant.acl.rules)
 
     @property

@@ -156,7 +156,7 @@ class Version:
         self._dead_answers: set[int] = set()
 
     def leave_out(self, row: int) -> None:
-        """The row is a dead rule's."""
+        """Leave out the row of a dead rule."""
         self.counts[row] = 0
         self._dead_answers.add(int(self.answers[row]))
 

@@ -116,7 +116,7 @@ def _asked_about(
 def _asked_about_error(
     error: Packet, known: Connections, address: int, direction: Direction, quoted: Packet
 ) -> Iterator[tuple[Packet, Direction]]:
-    """Yield the same for an ICMP error, which goes to the quoted packet's sender.
+    """Yield what lists are asked about an ICMP error to the quoted packet's sender.
 
     Its sender may be a router between the ends: then the list of that address is asked about the connection.
     """

@@ -278,7 +278,7 @@ class Findings(Sequence[Finding]):
         return outer, inner
 
     def placed_in(self, rules: tuple[RuleId, ...], places: npt.NDArray[np.intp]) -> Findings:
-        """The same, for a list of which this one's rules are those in some places."""
+        """Return the findings for a list that has this one's rules in some places."""
         conflicts = [replace(each, earlier=places[each.earlier], later=places[each.later]) for each in self.conflicts]
         return Findings(rules, [(int(places[place]), finding) for place, finding in self.placed], conflicts)
 

@@ -78,14 +78,14 @@ class Listed(Sequence[T]):
         return self._pieces
 
     def without(self, place: int) -> Listed[T]:
-        """The same without the item at a place, which must be there."""
+        """Return the list without the item at a place, which must be there."""
         which, within = self._find_piece(place)
         piece = self._pieces[which]
         left = piece[:within] + piece[within + 1 :]
         return Listed([*self._pieces[:which], *([left] if left else []), *self._pieces[which + 1 :]])
 
     def with_one(self, place: int, item: T) -> Listed[T]:
-        """The same with an item before the one at a place, or at the end."""
+        """Return the list with one more item, before the one at a place."""
         if not self._pieces:
             return Listed([(item,)])
         which, within = self._find_piece(place) if place < len(self) else (len(self._pieces) - 1, len(self._pieces[-1]))

@@ -48,7 +48,7 @@ class RuleNumbers(Mapping[str, int]):
         return self._length
 
     def as_dict(self) -> dict[str, int]:
-        """The same as a plain dictionary, for who is to look up many."""
+        """Return the numbers as a plain dictionary, which is faster to look up many."""
         plain = {**self._base, **self.overlay}
         for rule_id, number in self.overlay.items():
             if number == _GONE:

@@ -32,7 +32,7 @@ class OperatorChanges:
     tracked: tuple[Change, ...] = ()
 
     def says(self, kept: Collection[str]) -> tuple[Sentence, ...]:
-        """The same in sentences, worst first.
+        """Return the changes in sentences, worst first.
 
         `kept` are the rules that there are after the change.
         """

@@ -58,6 +58,7 @@ class Hulls:
 
     @classmethod
     def of(cls, rules: Sequence[Rule], groups: _Groups) -> Hulls:
+        """Return the hull of every rule, in columns."""
         ends = np.array([[_make_hull(rule, family, groups) for rule in rules] for family in Family], np.uint64)
         shaped = ends.reshape(len(Family), len(rules), 2, _AXES).transpose(2, 0, 3, 1)
         return cls(np.ascontiguousarray(shaped[0]), np.ascontiguousarray(shaped[1]))

@@ -304,7 +304,7 @@ def _bounds_of(box: Box) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _columns(rows: Sequence[tuple[int, ...]]) -> _Bounds:
-    """Shape (6, number of boxes)."""
+    """Turn bounds of boxes into columns of the shape (6, number of boxes)."""
     return np.ascontiguousarray(np.array(rows, np.uint64).T)
 
 

@@ -49,7 +49,7 @@ def view_of_tracking(acl: Acl) -> Acl:
 
 
 def view_of_operator(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Return the same of the operator's rules."""
+    """Return the operator's rules as connections ask them, without protocol 0."""
     return tuple(rule for rule in view_rules(rules) if rule.protocol != 0)
 
 

@@ -386,7 +386,7 @@ def _after(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
 
 
 def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
-    """The same for a bucket that was divided and remains so."""
+    """Edit a bucket that was divided and remains so."""
     changes: dict[int, tuple[list[Line], list[Line]]] = {}
     for which, lines in enumerate((gone, come)):
         for line in lines:

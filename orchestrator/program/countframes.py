@@ -65,7 +65,7 @@ class CountFrame:
     whole: bool
 
     def of_time(self, shift_us: int, latest_us: int) -> CountFrame:
-        """The same with last hits of another clock, none of them later than `latest_us`."""
+        """Return the frame with last hits of another clock, none after `latest_us`."""
         hits = self.counts.last_hit
         shifted = np.where(hits > 0, np.clip(hits + shift_us, 1, latest_us), 0)
         return replace(self, counts=replace(self.counts, last_hit=shifted))

@@ -76,7 +76,7 @@ class RuleTable:
         return RuleTable(**{name: column[rows] for name, column in self.columns().items()})
 
     def in_one_list(self) -> RuleTable:
-        """The same atoms as rows of one list, whatever their directions."""
+        """Return the atoms as rows of one list, whatever their directions."""
         return replace(self, direction=np.full(len(self), INGRESS, np.uint8))
 
     @classmethod

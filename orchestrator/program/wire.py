@@ -101,7 +101,7 @@ def encode_delta(delta: Delta) -> bytes:
 
 
 def written(delta: Delta) -> Delta:
-    """The same delta with its bytes at hand."""
+    """Return a delta with its bytes at hand."""
     ready = replace(delta)
     object.__setattr__(ready, "wire", encode_delta(delta))
     return ready

@@ -211,7 +211,7 @@ class _Listener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """As any; one who leaves in the middle fills no log."""
+        """Log an error as any server, but not that a caller left."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -369,17 +369,17 @@ class Transaction:
         return self._raise_generation(domain)
 
     def bump_for_tenant(self, domain: str, tenant: str) -> int:
-        """The same where a tenant came, went, or has other prefixes."""
+        """Bump the generation where a tenant came, went, or has other prefixes."""
         self.touched.setdefault(domain, Touched()).tenants.add(tenant)
         return self._raise_generation(domain)
 
     def bump_for_endpoint(self, domain: str, endpoint: str) -> int:
-        """The same where an endpoint came, went or changed."""
+        """Bump the generation where an endpoint came, went or changed."""
         self.touched.setdefault(domain, Touched()).endpoints.add(endpoint)
         return self._raise_generation(domain)
 
     def bump_for_hosts(self, domain: str) -> int:
-        """The same where hosts came or went, which the policy does not name."""
+        """Bump it where hosts came or went, which the policy does not name."""
         self.touched.setdefault(domain, Touched())
         return self._raise_generation(domain)
 
@@ -392,7 +392,7 @@ class Transaction:
         return self._raise_generation(owner.domain)
 
     def bump_for_placement(self, domain: str) -> int:
-        """The same where nothing changed but which rules are lifted."""
+        """Bump the generation where nothing changed but which rules are lifted."""
         self.placed.add(domain)
         return self._raise_generation(domain)
 

@@ -161,7 +161,7 @@ class RuleTable:
         _focus(f"{name}/{field}")
 
     def _drop_row(self, event: events.GenericEventArguments) -> None:
-        """A row was let go over another one: it goes before that."""
+        """Move the rule that was dropped on another one before that."""
         name, onto = event.args["rule"], event.args["onto"]
         places = {rule.id: index for index, rule in enumerate(self._desk.draft.acl.rules)}
         if name != onto and name in places and onto in places:

@@ -43,7 +43,7 @@ class Measure(enum.Enum):
 
     @property
     def what(self) -> str:
-        """What is measured, in words."""
+        """The measure, in words."""
         return _ABOUT[self][2]
 
 

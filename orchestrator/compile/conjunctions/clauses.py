@@ -149,6 +149,7 @@ class _Named(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[_Part], sides: Sides, tenant: int) -> _Named:
+        """Name clauses, and make atoms of them."""
         table = atoms([part.rule for part in parts], sides.groups, tenant=tenant)
         family = np.array([part.unit.family for part in parts], np.uint8)
         return cls(

@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """As a conjunction: its clauses, and the entry that decides."""
+        """How many entries a conjunction takes: its clauses, and the one that decides."""
         return self.sources + self.destinations + self.source_ports + self.rest + 1
 
 

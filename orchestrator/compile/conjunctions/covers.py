@@ -40,6 +40,7 @@ class Cover:
 
     @classmethod
     def of(cls, members: Iterable[Prefix]) -> Cover:
+        """Return prefixes, sorted, and the shortest list that covers them."""
         found = sorted(members, key=_PLACE)
         return cls(found, aggregate(tuple(found)))
 

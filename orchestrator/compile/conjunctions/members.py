@@ -36,6 +36,7 @@ class Members:
 
     @classmethod
     def of(cls, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
+        """Find the rules that name groups."""
         return cls(_find_users(labels, rules))
 
     def without(self, gone: Iterable[int]) -> Members:

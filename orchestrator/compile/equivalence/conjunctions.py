@@ -134,6 +134,7 @@ class Unit:
 
     @classmethod
     def of(cls, rule: Rule, family: Family, priority: int, sides: Sides) -> Unit:
+        """Return a rule as a conjunction: each side of several prefixes is a clause."""
         many = (sides.count(rule.source, family) > 1, sides.count(rule.destination, family) > 1)
         return cls(rule, family, priority, many)
 

@@ -203,6 +203,7 @@ class _Asked:
 
     @classmethod
     def of(cls, sides: Sequence[Spans], families: Sequence[Family]) -> _Asked:
+        """Join the addresses of all sides, by IP version."""
         every = {
             family: union(span for side, its in zip(sides, families, strict=True) if its is family for span in side)
             for family in set(families)

@@ -67,6 +67,7 @@ class Users:
 
     @classmethod
     def of(cls, rules: Iterable[tuple[int, Rule]]) -> Users:
+        """Find the rules that name each group, by their cookies."""
         found: defaultdict[str, set[int]] = defaultdict(set)
         for cookie, rule in rules:
             if _names_groups(rule):

@@ -63,7 +63,7 @@ def kinds(flows: FlowTable) -> U64:
 
 
 def kind_of(cookie: int) -> int:
-    """The same, of one row's cookie."""
+    """Return the kind in one row's cookie."""
     return cookie >> NUMBER_BITS + 8 & 0xF
 
 
@@ -77,7 +77,7 @@ def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
 
 
 def is_a_rules(cookie: int) -> bool:
-    """The same, of one row's cookie."""
+    """Whether one row's cookie is of a rule."""
     return kind_of(cookie) in _FROM_RULES
 
 

@@ -174,7 +174,7 @@ def _rows_about_ends() -> Iterator[_Row]:
 
 
 def _rows_of_version(zone: int, ip: bytes) -> Iterator[_Row]:
-    """The same of one IP version, and which ends will know a connection."""
+    """Yield the rows about connections of one IP version."""
     for bits, forgotten in ((1, (_pack_set_register(1, 0),)), (2, (_pack_set_register(0, 0),)), (3, ())):
         noted = (*forgotten, _pack_set_register(7, 8 | bits))
         yield Table.OUTPUT, 40, ip + _asks(4 | bits, 7), _pack_look_up(zone, Table.STATE, *noted), 0

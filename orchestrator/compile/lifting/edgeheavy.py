@@ -96,6 +96,7 @@ class _Source:
 
     @property
     def _home(self) -> tuple[object, ...]:
+        """The prefixes of the tenant's endpoints: where its traffic goes."""
         assert self.tenant is not None
         return tuple(each.prefixes for each in self.policy.endpoints if each.tenant == self.tenant.id)
 

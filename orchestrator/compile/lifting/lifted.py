@@ -140,6 +140,7 @@ class _Lifts:
         before: _Lifts | None,
         known: Known | None,
     ) -> _Lifts:
+        """Lift rules of a tenant; take over what `before` has, where nothing changed."""
         endpoints = tuple([each for each in policy.endpoints if each.tenant == tenant.id])
         if before is None or before.lists is None:
             lists, kept = Lists.of(tenant, policy, known.bounds if known is not None else None), {}

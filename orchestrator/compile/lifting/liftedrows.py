@@ -229,6 +229,7 @@ class _Arranged:
 
     @property
     def levels_of_own_side(self) -> int:
+        """How many levels the parts on the rule's own side need."""
         return int(self.level[self.band == _Band.OWN_SIDE].max(initial=-1)) + 1
 
     def rows(self, operator_numbers: Mapping[str, int], target: Target) -> Iterator[FlowTable]:

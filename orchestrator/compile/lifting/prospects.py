@@ -66,6 +66,7 @@ class _Known:
 
     @classmethod
     def of(cls, tenant: Tenant, policy: Policy) -> _Known:
+        """Make a tenant's lists, with the operator's rules ahead, tables of shapes."""
         own = atoms(tenant.acl.rules, tenant.acl.groups, tenant=tenant.number)
         level = levels(own)
         above = atoms(policy.operator, {}).in_one_list()
@@ -125,6 +126,7 @@ class _Shapes:
 
     @classmethod
     def of(cls, table: RuleTable, level: Levels, is_rule: npt.NDArray[np.bool_], direction: Direction) -> _Shapes:
+        """Sort the atoms of a table by shape."""
         code = _shape_codes(table)
         distinct, shape = np.unique(code, return_inverse=True)
         top = np.full(len(distinct), _LAST_LEVEL, np.int32)

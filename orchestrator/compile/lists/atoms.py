@@ -250,6 +250,7 @@ class _Kinds(NamedTuple):
 
     @classmethod
     def of(cls, rules: Sequence[Rule]) -> _Kinds:
+        """Find what rules match besides addresses and ports, each kind once."""
         keys, of_rule = distinct(rules, *_KIND)
         example = np.empty(len(keys), np.int64)
         example[of_rule] = np.arange(len(rules))

@@ -100,6 +100,7 @@ def _one_kind(box: Box) -> Iterator[Box]:
 
 
 def _make_rows(box: Box) -> Iterator[_Row]:
+    """Yield the atoms of a box: a prefix and a port range a side."""
     sides = [[_side(prefix) for prefix in prefixes_of(side, box.family)] for side in (box.source, box.destination)]
     ports = list(product(box.source_ports, box.destination_ports))
     icmp = list(product(*map(_members, box.icmp)))

@@ -42,7 +42,7 @@ def hunks(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Hunk, ...]:
 
 
 def hunks_of(old: Listed[Any], new: Listed[Any]) -> tuple[Hunk, ...]:
-    """The same, at the cost of the pieces that the two do not share."""
+    """Return the hunks between lists in pieces, at the cost of unshared pieces."""
     return tuple(
         Hunk(each.first + part.start, each.gone, each.place + part.place, each.come)
         for part in old.apart(new)

@@ -110,6 +110,7 @@ class _Moves:
 
     @classmethod
     def of(cls, label: bytes, was: bytes, level: bytes) -> _Moves:
+        """Read what C says of examined rules: labels, levels before and now."""
         rules, now = np.frombuffer(label, np.uint64), np.frombuffer(level, np.int32)
         return cls(rules, now, rules[np.frombuffer(was, np.int32) != now])
 
@@ -200,6 +201,7 @@ class _Now(NamedTuple):
 
     @classmethod
     def of(cls, pieces: Pieces, drafts: Mapping[int, _Draft]) -> _Now:
+        """Put the pieces that changed in the place of those before."""
         label, atoms, first = list(pieces.label), list(pieces.atoms), pieces.first.label.copy()
         if not pieces.items:  # then there is one draft, of a piece that is not there yet
             label, atoms, first = [_NOTHING.label], [_NOTHING.atoms], np.zeros(1, np.uint64)

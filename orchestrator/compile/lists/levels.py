@@ -124,7 +124,7 @@ def pack_atoms(table: RuleTable) -> Atoms:
 
 
 def few_packed(atoms: Iterable[Atom]) -> Atoms:
-    """The same for a few, which come as values."""
+    """Pack a few atoms that come as values."""
     return np.frombuffer(b"".join([_atom_bytes(each) for each in atoms]), np.uint64).reshape(-1, ATOM_WORDS)
 
 

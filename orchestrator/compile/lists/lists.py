@@ -250,7 +250,7 @@ def piece_of_table(table: RuleTable, label: LabelColumn, level: Levels, rules: S
 
 
 def piece_of_few(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:
-    """The same for a few atoms of `rules`, which come as values."""
+    """Compile a few atoms of `rules`, which come as values."""
     count: list[int] = []
     rows: list[Flow] = []
     meter = meter_of(tenant)

@@ -76,7 +76,7 @@ class Piece:
         return Run(self.label, self.atoms)
 
     def set_priorities(self, highest: int) -> Piece:
-        """The same with the priorities that the levels give: level 0 has the highest."""
+        """Set the priorities that levels give: level 0 has the highest."""
         priority: U16 = np.repeat(highest - self.level, self.count).astype(np.uint16)
         return replace(self, flows=replace(self.flows, priority=priority))
 

@@ -133,6 +133,7 @@ class _Covers(NamedTuple):
 
     @classmethod
     def of(cls, low: U16, high: U16) -> _Covers:
+        """Return the masks that cover each range, equal ranges once."""
         ends = low.astype(np.uint32) << 16 | high
         ranges, which = np.unique(ends, return_inverse=True) if len(ends) != 1 else (ends, _THE_ONE)
         owner, pairs = port_masks((ranges >> 16).astype(np.int64), (ranges & _ALL_16).astype(np.int64))
@@ -154,6 +155,7 @@ class _CodePoints(NamedTuple):
 
     @classmethod
     def of(cls, value: U16, mask: U16) -> _CodePoints:
+        """Return the code points that each masked word stands for, equal words once."""
         if not (mask >> DSCP_SHIFT).any():
             return cls(np.zeros(len(mask), np.intp), np.ones(len(mask), np.intp), np.array([ANY_BYTE], np.int16))
         distinct, which = np.unique(value.astype(np.uint32) << 16 | mask, return_inverse=True)

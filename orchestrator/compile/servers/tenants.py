@@ -110,7 +110,7 @@ class _Denies:
         return cls(rules, rules.order.astype(np.int64))
 
     def after(self, edit: Sequence[Hunk]) -> _Denies:
-        """The same where others rules came and went."""
+        """Move the denies where other rules came and went."""
         if not len(self.place):
             return self
         place = self.place.copy()

@@ -157,7 +157,7 @@ class Lookout:
         return self._ticks() >= self._due_s
 
     def note_look(self, sky: Sky) -> None:
-        """A look was made; this is what it saw."""
+        """Note what a look at the cloud saw."""
         moved = sky != self._seen
         self._pause_s = self._pace.first_s if moved else min(self._pause_s * _SLOWER, self._pace.most_s)
         self._seen, self._looked_s = sky, self._ticks()

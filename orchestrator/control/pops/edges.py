@@ -121,7 +121,7 @@ class EdgeTier(PublishedTier[_Known]):
         return self._known.get(domain, _Known()).said
 
     def reports(self) -> Mapping[str, EdgeReport]:
-        """The same for every domain that has a PoP."""
+        """Return the report of every domain that has a PoP."""
         return {domain: known.said for domain, known in tuple(self._known.items()) if known.said is not None}
 
 

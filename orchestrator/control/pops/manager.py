@@ -226,7 +226,7 @@ class ServerManager:
         self._wake()
 
     def note_held(self, domain: str, server: str, generation: int) -> None:
-        """A server was read back to hold a generation."""
+        """Note that a server was read back to hold a generation."""
         with self._changed:
             is_due = self._windows.note_held(key_of(domain, server), generation, self._clock())
         if is_due:

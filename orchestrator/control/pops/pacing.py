@@ -113,7 +113,7 @@ class Windows:
         self._under_way[server] = _Sent(now, generation)
 
     def note_held(self, server: str, generation: int, now: float) -> bool:
-        """A server was read back at a generation; whether it is due now."""
+        """Note that a server holds a generation; return whether it is due now."""
         sent = self._under_way.get(server)
         if sent is not None and generation >= sent.generation:
             del self._under_way[server]
@@ -126,7 +126,7 @@ class Windows:
         return server not in self._due and server not in self._under_way
 
     def forget(self, server: str) -> None:
-        """A server is no more."""
+        """Forget a server that was removed."""
         self._due.pop(server, None)
         self._under_way.pop(server, None)
         self._unmade.over(server)

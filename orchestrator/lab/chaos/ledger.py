@@ -77,7 +77,7 @@ class Ledger:
             return self.moment
 
     def begin(self, permits: int) -> int:
-        """A write is about to be sent; return its version's number."""
+        """Note that a write is about to be sent; return its version's number."""
         with self._lock:
             self.moment += 1
             number = len(self._versions)

@@ -362,6 +362,7 @@ class _Absent(NamedTuple):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _Absent:
+        """Return a reader of the named fields, and zeros for them."""
         return cls(attrgetter(*names, *names[-1:]), dict.fromkeys(names, 0))  # of a single name it gives no tuple
 
 

@@ -94,6 +94,7 @@ class _Columns:
 
     @classmethod
     def of(cls, record: AclRecord, tenant: int, tier: Tier) -> _Columns:
+        """Return the cookies of a list and its ends on a tier."""
         acl, numbers = record.acl, record.numbers
         if isinstance(numbers, RuleNumbers):
             numbers = numbers.as_dict()

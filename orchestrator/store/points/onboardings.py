@@ -97,7 +97,7 @@ class Onboardings:
         return self.get(domain, host)
 
     def ask_back(self, domain: str, host: str) -> OnboardingRecord:
-        """A machine is to be given back.
+        """Note that a machine is to be given back.
 
         Raises NotFound, and Conflict while it is being added.
         """

@@ -126,6 +126,7 @@ class EnforcedState:
 
     @property
     def done(self) -> bool:
+        """Whether no host lags."""
         return not self.laggards
 
 

@@ -177,6 +177,6 @@ class Notices:
             self._tell_late(number, committed)
 
     def _tell_late(self, number: int, committed: Committed) -> None:
-        """A commit was done whose answer was lost: listeners are told now."""
+        """Tell listeners now of a commit whose answer was lost."""
         self.unanswered.pop(number, None)
         self.tell(committed)

@@ -116,6 +116,7 @@ class KernelProgram:
 
     @property
     def _room(self) -> int:
+        """How many more counters fit."""
         return MOST_COUNTERS - len(self._places)
 
     def _place(self, cookie: int) -> int:

@@ -46,11 +46,11 @@ class SwitchObserver(Protocol):
     """
 
     def switch_connected(self, channel: Channel) -> None:
-        """A switch is there and may be talked to."""
+        """Take a switch that may be talked to."""
         ...
 
     def switch_disconnected(self, channel: Channel) -> None:
-        """The connection is gone; the channel is closed already."""
+        """Let go of a switch whose connection is gone, and its channel closed."""
         ...
 
     def ports_changed(self, channel: Channel) -> None:
@@ -239,7 +239,7 @@ class Switches(compat.App):  # type: ignore[misc]  # the library is untyped
 
     @compat.on(compat.ofp_event.EventOFPStateChange, compat.MAIN_DISPATCHER, compat.DEAD_DISPATCHER)
     def state_changed(self, event: Any) -> None:
-        """The handshake is over, or the connection is."""
+        """Take note that a handshake is over, or a connection."""
         channel = event.datapath.channel
         if channel is None:
             return

@@ -101,7 +101,7 @@ class Channel(Protocol):
         ...
 
     def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
-        """The same, and every message that answers, the barrier's reply included.
+        """Send messages; return all that answers them, the barrier's reply included.
 
         Raises Unreachable when the connection closes or the barrier is not answered in time; what the switch did by
         then is unknown.
@@ -300,7 +300,7 @@ class StreamChannel:
         return self._closed
 
     def close(self) -> None:
-        """The connection is gone: every exchange under way ends as Unreachable. May be called twice."""
+        """End every exchange under way as Unreachable. May be called twice."""
         with self._lock:
             self._closed = True
             for waiting in self._waiting:

@@ -96,7 +96,7 @@ def ethernet(src_mac: int, dst_mac: int, kind: int, payload: bytes) -> bytes:
 
 
 def vlan(number: int, untagged: bytes) -> bytes:
-    """The same frame with a VLAN tag."""
+    """Return an untagged frame with a VLAN tag."""
     return untagged[:12] + struct.pack("!HH", VLAN, number) + untagged[12:]
 
 
@@ -194,7 +194,7 @@ def pseudo_v4(source: int, destination: int) -> Pseudo:
 
 
 def pseudo_v6(source: int, destination: int) -> Pseudo:
-    """The same over IPv6, where ICMPv6 has it too."""
+    """Return the IPv6 pseudo header for checksums; ICMPv6 has it too."""
     addresses = source.to_bytes(16, "big") + destination.to_bytes(16, "big")
     return lambda protocol, length: addresses + struct.pack("!II", length, protocol)
 

@@ -129,7 +129,7 @@ class OwnRows:
         return Own(self._marks, self.stamps, comes)
 
     def note_change(self, own: Own) -> None:
-        """The switch has made a change."""
+        """Note that the switch has made a change."""
         self.remember(own.added[1:])
 
     def note_observed(self, marks: Sequence[Flow], tables: Iterable[int]) -> None:
@@ -221,7 +221,7 @@ def adapt_rows(flows: FlowTable) -> FlowTable:
 
 
 def adapt_row(flow: Flow) -> Flow:
-    """The same for one row."""
+    """Return a row as a switch that forwards in the kernel holds it."""
     return replace(flow, instructions=ASKING_BACK) if is_answer(flow) else flow
 
 

@@ -75,7 +75,7 @@ class Stream:
 
     @property
     def certificate_pem(self) -> str:
-        """Return the same in PEM."""
+        """Return the switch's certificate in PEM."""
         return ""
 
     def setsockopt(self, level: int, name: int, value: int) -> None:
@@ -235,7 +235,7 @@ class TlsStream(Stream):
 
     @property
     def certificate_pem(self) -> str:
-        """Return the same in PEM."""
+        """Return the switch's certificate in PEM."""
         return self._pem
 
     def settimeout(self, _timeout_s: float | None) -> None:

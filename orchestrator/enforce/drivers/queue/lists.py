@@ -152,7 +152,7 @@ class Lists:
         )
 
     def rebuilt(self, searching: MakeSearch = Search) -> Lists:
-        """The same lists, built anew."""
+        """Build the searches of these lists anew."""
         rows = {place: each.rebuilt(searching) for place, each in self.rows.items()}
         return replace(self, rows=MappingProxyType(rows))
 

@@ -30,6 +30,7 @@ def upgrade() -> None:
 
 
 def _tenants() -> None:
+    """Create the tables of domains, tenants and their prefixes."""
     op.create_table(
         "counters",
         sa.Column("name", _NAME, primary_key=True),
@@ -74,6 +75,7 @@ def _tenants() -> None:
 
 
 def _access_lists() -> None:
+    """Create the tables of lists, their versions and rules."""
     op.create_table(
         "acl_versions",
         sa.Column("tenant", sa.BigInteger, sa.ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
@@ -119,6 +121,7 @@ def _access_lists() -> None:
 
 
 def _sites() -> None:
+    """Create the tables of hosts and endpoints."""
     op.create_table(
         "hosts",
         sa.Column("domain", _NAME, sa.ForeignKey("domains.id"), primary_key=True),
@@ -165,6 +168,7 @@ def _sites() -> None:
 
 
 def _enforcers() -> None:
+    """Create the tables of enforcement points and their reports."""
     op.create_table(
         "invitations",
         sa.Column("digest", sa.LargeBinary, primary_key=True),
@@ -207,6 +211,7 @@ def _enforcers() -> None:
 
 
 def _tokens_and_logs() -> None:
+    """Create the tables of tokens, hits, events and kept answers."""
     op.create_table(
         "tokens",
         sa.Column("id", _SERIAL, primary_key=True),

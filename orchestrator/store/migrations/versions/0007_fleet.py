@@ -44,6 +44,7 @@ def upgrade() -> None:
 
 
 def _fleets() -> None:
+    """Create the tables of fleets."""
     op.create_table(
         "fleets",
         sa.Column("domain", _NAME, sa.ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
@@ -77,6 +78,7 @@ def _fleets() -> None:
 
 
 def _history() -> None:
+    """Create the tables of what fleets have done."""
     op.create_table(
         "fleet_samples",
         sa.Column("domain", _NAME, sa.ForeignKey("fleets.domain", ondelete="CASCADE"), primary_key=True),

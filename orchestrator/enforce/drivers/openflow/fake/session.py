@@ -102,7 +102,7 @@ class Session:
         return b"".join(answers)
 
     def close(self) -> None:
-        """The connection is gone, its bundles with it."""
+        """End the session; its bundles are dropped."""
         self._bundles.clear()
         self.switch.port_watchers.remove(self._tell_ports)
         self.switch.role_watchers.remove(self._lose_mastery)
@@ -159,6 +159,7 @@ class Session:
         )
 
     def _find_generation(self) -> int:
+        """Return the generation of the last role request; the highest before any."""
         return (1 << 64) - 1 if self.switch.generation is None else self.switch.generation
 
     def _lose_mastery(self, _role: Role, winner: object) -> None:
