@@ -72,7 +72,7 @@ def get_domain_log(
     after: NumberMarker = None,
     limit: Limit = 100,
 ) -> Response:
-    """The same of all tenants of a domain, and of the operator's rules."""
+    """Packets that rules with `log` decided in a domain: of all tenants, and the operator."""
     chosen = None if action is None else Action(action)
     found = services.control.read(
         lambda unit: unit.packet_log.of_domain(domain, rule=rule, action=chosen, after=after, limit=limit)

@@ -206,7 +206,7 @@ def _make_unread(why: Unread) -> tuple[object, ...]:
 
 
 def _number(fields: Mapping[int, bytes], *elements: int, otherwise: int = 0) -> int:
-    """The first element that is there."""
+    """Return the number of the first element that a record has."""
     for element in elements:
         if element in fields:
             return int.from_bytes(fields[element], "big")

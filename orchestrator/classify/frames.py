@@ -204,7 +204,7 @@ class _Frame:
         return self._transport(found, place)
 
     def _ends(self, end: int) -> None:
-        """The datagram is known to end there: in front of padding at most."""
+        """Note where the datagram ends: in front of padding at most."""
         if end > self._end:
             raise _Stop(Unread.BROKEN)
         self._end = end

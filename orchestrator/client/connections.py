@@ -55,7 +55,7 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
     def add(self, name: bytes, value: bytes) -> None:
-        """One more, as it came."""
+        """Add a header as it came; the first of a name counts."""
         self._values.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
 
 

@@ -42,7 +42,7 @@ class IdleHosts:
         return all(quota.flows is quota.rules is None for quota in quotas)
 
     def left(self, domain: str) -> bool:
-        """A generation was published without the hosts' program; whether somebody came to follow it meanwhile."""
+        """Note a generation without the hosts' program; return whether somebody came to follow it."""
         self._behind.add(domain)
         return domain in self._followed
 

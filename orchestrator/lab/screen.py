@@ -202,7 +202,7 @@ class Screen:
         self._console.print("the lab was removed by somebody else")
 
     def show_interrupted(self) -> None:
-        """The wish to end was heard, and everything is gone."""
+        """Say that the wish to end was heard, and everything is gone."""
         self._progress.stop()
         self._console.print("removed everything")
 

@@ -302,6 +302,7 @@ def _boxes(family: Family, source: Spans, destination: Spans, service: Service, 
 
 
 def _add_ports(box: Box, service: Service, reaches: bool) -> Box:
+    """Narrow a box to a service's ports, asked by clients or by anybody."""
     ports = tuple(Span(each.low, each.high) for each in service.ports)
     clients = _CLIENT_PORTS if reaches else ALL_PORTS
     return box._replace(fragments=WHOLE, source_ports=clients, destination_ports=ports)

@@ -78,7 +78,7 @@ class InForce:
     behind: tuple[str, ...] | None = describe("which hosts; null where the caller is not told")
 
     def text(self) -> str:
-        """The same in words: ``in force since 2026-11-24 12:00 UTC``, ``behind: host1, host2, since ...``."""
+        """Return it in words: ``in force since 2026-11-24 12:00 UTC``, ``behind: host1, host2, since ...``."""
         since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
         if self.state == "in force":
             return f"in force {since}{'' if self.hosts else NO_HOST}"

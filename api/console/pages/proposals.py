@@ -322,5 +322,6 @@ def _draw_rules(changes: Json) -> None:
 
 
 def _draw_rest(number: int) -> None:
+    """Say how many more proposals there are than are shown."""
     if number > _MOST_SHOWN:
         ui.label(f"and {words.count(number - _MOST_SHOWN)} more").classes("quiet small")

@@ -35,7 +35,7 @@ PARTS = ("portable.h", "models.c")
 
 @cache
 def source(family: Family) -> str:
-    """The models for addresses of one IP version."""
+    """Return the source of the models for addresses of one IP version."""
     folder = files(__package__) / "kernels"
     numbers = (f"#define WORDS {words_of(family)}", f"#define BYTE_FIELDS {len(BYTES)}")
     return "\n".join([*numbers, *((folder / part).read_text("utf-8") for part in PARTS)])

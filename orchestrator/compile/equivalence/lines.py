@@ -108,7 +108,7 @@ class Lines:
         return [self.near[place] for place in self.index.of(box)]
 
     def after(self, policy: Policy, tenant: Tenant) -> Lines | None:
-        """The same lines of the next policy; None where one of them may be another."""
+        """Return the lines of the next policy; None where one may be another."""
         old, new = self.policy, policy
         if (
             old.operator != new.operator

@@ -104,7 +104,7 @@ class Windows:
         return True
 
     def note_failure(self, server: str, now: float) -> None:
-        """The program of a server that was due could not be made."""
+        """Note that the program of a due server could not be made."""
         self._due[server] = now + self._unmade.after_failure(server)
 
     def note_sent(self, server: str, generation: int, now: float) -> None:

@@ -76,7 +76,7 @@ class Database:
             self._send_signal(signal.SIGSTOP)
 
     def bring_back(self) -> None:
-        """Undo that, whatever it was."""
+        """Mend what was done to the database server, whatever it was."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

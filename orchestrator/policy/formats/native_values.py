@@ -229,7 +229,7 @@ def _read_code_points(value: object) -> int:
 
 @functools.lru_cache(maxsize=CACHED_TEXTS)
 def _same_set(members: int) -> int:
-    """The same object for equal sets: lists are read by the columns of distinct objects."""
+    """Return the one object for equal sets, so that equal rules share it."""
     return members
 
 

@@ -65,7 +65,7 @@ def classes(axis: Axis) -> bytes:
 
 
 def vectors(axis: Axis) -> bytes:
-    """All classes, one after the other."""
+    """Pack the bit vectors of an axis, class by class, each behind its summary."""
     return np.concatenate([summaries(axis.vectors), axis.vectors], axis=1).astype("<u8").tobytes()
 
 
