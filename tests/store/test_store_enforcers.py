@@ -348,7 +348,7 @@ def test_nobody_leads_what_somebody_silent_reported_or_found_disconnected(store:
 
     def seen(enforcer: int, tier: Tier = Tier.HOST, *, begins: bool = False) -> Leading:
         with store.read() as unit:
-            return unit.enforcers.leading(enforcer, tier, silence_s=2.5, begins=begins)
+            return unit.enforcers.leading(enforcer, tier, silence_s=250.0, begins=begins)
 
     assert seen(first) == Leading((), ("h1", "h2", "h3", "h4", "h5"))
     say(first, "h1", "h2")
@@ -359,10 +359,10 @@ def test_nobody_leads_what_somebody_silent_reported_or_found_disconnected(store:
     assert seen(first, begins=True) == Leading((first, second), ("h1", "h2", "h4", "h5"), ("h3",))
     assert seen(second, begins=True) == Leading((first, second), ("h3", "h4", "h5"), ("h1", "h2"))
     assert seen(first, Tier.EDGE) == Leading((), ())
-    wall.move(seconds=2)
+    wall.move(seconds=200)
     with store.write() as unit:
         unit.enforcers.report(second, [])
-    wall.move(seconds=1)
+    wall.move(seconds=100)
     assert seen(second) == Leading((second,), ("h1", "h2", "h4", "h5"))
     assert seen(third) == Leading((second,), ("h1", "h5"))
     say(second, "h1")
