@@ -40,7 +40,7 @@ from orchestrator.policy.addresses import Family, format_mac
 MOST = 9
 _MACS = 0x0AAC1F060000
 _PATIENCE_S = 60.0
-_GIVEN_UP_S = 2.0
+_GIVEN_UP_S = 6.0
 _DOWN = re.compile(r"^(\S+Z)\|.*\|(\S+): BFD state change: up->down", re.MULTILINE)
 """A line of the switch's log: when it gave an interface up, and which."""
 _CLI = (sys.executable, "-m", "orchestrator.cli")
@@ -204,7 +204,7 @@ def revive(firewall: Firewall) -> None:
 def kill_and_watch(firewall: Firewall) -> tuple[float, float | None]:
     """Kill a firewall; return when (monotonic seconds), and the switch's delay in noticing.
 
-    None where it has not within two seconds, as when it was dead before.
+    None where it has not within six seconds, as when it was dead before.
     """
     log_size, at = _find_log(firewall).stat().st_size, datetime.now(UTC)
     died = firewall.kill()

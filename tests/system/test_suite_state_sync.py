@@ -14,6 +14,8 @@ from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
 _LINES_KEPT = 40
+pytestmark = pytest.mark.timeout(900)
+"""The first test waits for the whole suite, which takes five minutes beside others."""
 
 
 def _quiet(*_: object, **__: object) -> None:
