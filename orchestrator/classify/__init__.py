@@ -7,7 +7,7 @@ captures.py     files, packed or not, a piece at a time: a capture may be larger
 live.py         frames of an interface as they come
 records.py      what stands in them: pcap and pcapng, in plain Python and long runs of it in C
 packets.py      the columns, and why a frame may be none of a policy's business
-frames.py       one frame in plain Python, which says what is read and what is not; many at once in C
+frames.py       what is read of a frame and what is not; many at once in C
 grouping.py     packets that no rule can tell apart, as one
 columns.py      one direction of a list as columns: the form that every classifier reads
 search.py       the first row of each packet: rows as trees, in C

@@ -77,11 +77,6 @@ def join_halves(family: Family, upper: int, lower: int) -> int:
     return (upper << 64 | lower) >> (128 - family.bits)
 
 
-def unread(why: Unread, size: int) -> tuple[Any, ...]:
-    """The record of a frame that is not decided."""
-    return ((0, 0), (0, 0), 0, 0, 0, 0, 0, 0, 0, 0, int(why), 0, size)
-
-
 def record(packet: Packet, size: int = 0) -> tuple[Any, ...]:
     """A packet as a record."""
     return (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from models_world import SETUPS, many, nested, pocl, records
+from plain_frames import unread
 
 from orchestrator.classify.columns import columns
 from orchestrator.classify.devices import choice, cuda, models, opencl
@@ -19,7 +20,7 @@ from orchestrator.classify.devices.guarded import GuardedSearch, Place
 from orchestrator.classify.devices.models import Model, compile_rows
 from orchestrator.classify.devices.opencl import OpenClDevice, OpenClLane, opencl_devices
 from orchestrator.classify.devices.vectors import vectors_of
-from orchestrator.classify.packets import PACKET, Unread, unread
+from orchestrator.classify.packets import PACKET, Unread
 from orchestrator.errors import BadInput, Missing, Refused, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Direction, Packet

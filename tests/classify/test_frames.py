@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 
 import numpy as np
+import plain_frames
 import pytest
 from classify.recorded import (
     V4,
@@ -23,9 +24,10 @@ from classify.recorded import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_frames import read_frame
 from strategies import packets as drawn_packets
 
-from orchestrator.classify.frames import Frames, Link, read_frame, read_frames, reference
+from orchestrator.classify.frames import Frames, Link, read_frames
 from orchestrator.classify.packets import PACKET, Unread, packet_of, record
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.model import Packet
@@ -171,7 +173,7 @@ def _damaged(draw: st.DrawFn) -> tuple[bytes, int, int]:
 @given(st.lists(_damaged(), max_size=8))
 def test_in_c_as_in_python(given_frames: list[tuple[bytes, int, int]]) -> None:
     frames = _frames(*given_frames)
-    assert read_frames(frames).tobytes() == reference(frames).tobytes()
+    assert read_frames(frames).tobytes() == plain_frames.read_frames(frames).tobytes()
 
 
 def test_frames_outside_of_the_data_are_refused() -> None:

@@ -19,12 +19,12 @@ from enforce.real_switch import MOST_AT_ONCE, RealSwitch
 from enforce.test_openflow_tracked import ALL, Tracking, from_client, openings, serving
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from plain_frames import read_frame
 from public_data import CAPTURES
 from strategies import policies
 from tracked_domain import answers_half_known, conversation, denying, error_about, made_of, marked, trackable
 
 from orchestrator.classify.captures import open_capture
-from orchestrator.classify.frames import read_frame
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.frames import checksum, frame, pseudo_v4, pseudo_v6
 from orchestrator.policy.addresses import Family, Prefix

@@ -1,5 +1,5 @@
-/* Frames as packets, many at once: what `frames.py` says of one (`read_frame`, which this follows step by step), with the
- * interpreter's lock released. Nothing is looked at before `need` said that it is there.
+/* Frames as packets, many at once: what tests/plain_frames.py says of one (`read_frame`, which this follows step by step), with
+ * the interpreter's lock released. Nothing is looked at before `need` said that it is there.
  */
 #include <string.h>
 
