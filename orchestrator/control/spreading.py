@@ -71,11 +71,6 @@ class Spreading:
         with self._store.read() as unit:
             return unit.spreads.find(domain)
 
-    def enforced_generation(self, domain: str) -> int:
-        """The newest generation that the spreading switch was read back at; 0: none."""
-        found = self.current(domain)
-        return found.enforced if found is not None else 0
-
     def report(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
         """Record the spread switch's read-back.
 

@@ -112,8 +112,10 @@ def test_a_group_has_256_buckets_whoever_owns_them() -> None:
         for row in program(Spread((member(0),), owners)).flows.rows():
             if row.table == GROUPS:
                 _, buckets, _ = groups.split_group(row.instructions)
-                assert [number for number, _ in groups.each_bucket(buckets)] == list(range(BUCKETS))
-                assert all(bool(actions) is (owners is not NOBODY) for _, actions in groups.each_bucket(buckets))
+                assert [number for number, _, _ in groups.each_watched_bucket(buckets)] == list(range(BUCKETS))
+                assert all(
+                    bool(actions) is (owners is not NOBODY) for _, actions, _ in groups.each_watched_bucket(buckets)
+                )
 
 
 def test_a_synchronised_spread_watches_each_owners_port_and_hashes_both_directions_alike() -> None:

@@ -85,11 +85,6 @@ def split_group(body: bytes) -> tuple[int, bytes, bytes]:
     return kind - _KIND, body[HEAD.size : HEAD.size + size], body[HEAD.size + size :]
 
 
-def each_bucket(buckets: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and actions of every bucket. Raises struct.error for bytes that are no buckets."""
-    return ((number, actions) for number, actions, _ in each_watched_bucket(buckets))
-
-
 def each_watched_bucket(buckets: bytes) -> Iterator[tuple[int, bytes, int | None]]:
     """Number, actions and watched port of every bucket.
 
