@@ -79,7 +79,7 @@ class PlacementCalls(Calls):
         return PlacementSeen.of(self._service.read(f"{domain_path(domain)}/placement"))
 
     def configure(self, domain: str, settings: Mapping[str, object], *, etag: str = ANY_VERSION) -> None:
-        """Choose differently. Raises BadInput, Stale."""
+        """Set how rules to lift are chosen. Raises BadInput, Stale."""
         self._service.write("PUT", f"{domain_path(domain)}/placement", body=dict(settings), etag=etag)
 
     def try_settings(self, domain: str, settings: Mapping[str, object] | None = None) -> tuple[Fate, ...]:

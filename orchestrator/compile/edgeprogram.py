@@ -204,6 +204,7 @@ def _make_hash_flow(each: FamilyLines) -> Flow:
 
 
 def _make_one_hot_flows(width: int) -> Iterator[Flow]:
+    """Yield the flows that turn a hashed number into a register's bit."""
     for bit in range(width):
         number, place = divmod(bit, REGISTER_BITS)
         set_bit = set_field(LINE_BITS[number].field, 1 << place, 1 << place)

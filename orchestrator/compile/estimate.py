@@ -182,6 +182,7 @@ def _sum_plain(rules: Iterable[Rule]) -> Bounds:
 
 
 def _sum_rules(rules: Iterable[Rule], groups: Groups) -> Bounds:
+    """Add up the bounds of rules."""
     least = most = 0
     for rule in rules:
         bounds = rule_bounds(rule, groups)

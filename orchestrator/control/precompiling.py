@@ -154,6 +154,7 @@ class Precompiler:
 
     @contextmanager
     def _turn_of(self, tenant: str) -> Iterator[None]:
+        """Have a tenant's turn; its lists are compiled one by one. Raises TooOften."""
         with self._lock:
             turn = self._turns.setdefault(tenant, _Turn())
             if turn.asked > _WAITING:

@@ -175,7 +175,7 @@ class Screen:
         self._console.print(f"One download of {received / 1e6:,.0f} MB, and {lost or 'no'} connections lost.")
 
     def show_pause(self, pause_s: float, carrier: str) -> None:
-        """A download stood, and goes on."""
+        """Say how long the download stood, and who carries it now."""
         self._console.print(f"the download stood for {_spell_ms(pause_s)}; {carrier} carries it")
 
     def invite(self, url: str, console: str, token: str, lab: Lab, hints: Sequence[str] = ()) -> None:

@@ -87,7 +87,7 @@ def prioritise(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
 
 
 def _as_printed(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
-    """Line by line; the numbers are the paper's."""
+    """Decide a round as the paper prints it, line by line; numbers are its lines."""
     deltas = [0 if sample.initial else sample.packets - sample.before for sample in samples]  # 6-13
     counted = sum(not sample.initial for sample in samples)
     highest, highest_delta = PRINTED_NO_RULE, 0

@@ -90,7 +90,7 @@ class Member:
     def start(self) -> None:
         """Begin to follow, to be followed and to send again."""
         self._run(self._let_follow)
-        self._run(self._tick)
+        self._run(self._watch_until_ended)
         for number, address in self._peers.items():
             self._run(partial(self._follow, number, address, self._removed[number]))
 
@@ -223,7 +223,7 @@ class Member:
             self._threads = [each for each in self._threads if each.is_alive()] + [thread]
             thread.start()
 
-    def _tick(self) -> None:
+    def _watch_until_ended(self) -> None:
         swept = looked = time.monotonic()
         while not self._ended.wait(self._resending.pause_s):
             try:

@@ -119,6 +119,7 @@ class OurLists(Lists):
         self._put([*rules, *(_make_rule(f"open{number}", each) for number, each in enumerate(openings))])
 
     def add_other(self, number: int) -> None:
+        """Put a rule about some other address at the list's head."""
         document = _make_rule(f"more{number}", PROBE[0], other_address((1 << 16) + number))
         self._client.acls.insert_rule(self._tenant, rule_from_json(document), position=0)
 

@@ -84,6 +84,7 @@ def symbols(ports: tuple[str, ...]) -> Mapping[str, int]:
 
 
 def _count_slots(names: int) -> int:
+    """Return how many slots so many names get: a power of two, half full."""
     count = _FEWEST_SLOTS
     while count < 2 * names:
         count *= 2

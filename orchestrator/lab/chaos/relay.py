@@ -97,7 +97,7 @@ class Relay:
         self._break_connections()
 
     async def change(self, mode: Mode) -> None:
-        """Do otherwise from now on."""
+        """Treat connections by this mode from now on."""
         self._mode = mode
         if mode is Mode.CUT:
             self._break_connections()
