@@ -61,6 +61,14 @@ class SwitchOptions:
             help="With --datapath netdev: finish checksums and segments that guests leave open. Default: as it is.",
         ),
     ] = None
+    polling_cores: Annotated[
+        str | None,
+        typer.Option(
+            "--polling-cores",
+            help="With --datapath netdev: cores, as in 1,2, that do nothing but poll the uplink (AF_XDP). "
+            "Default: as it is.",
+        ),
+    ] = None
     tls_key: Annotated[str | None, typer.Option("--tls-key", help="For ssl: controllers: the switch's key (PEM).")] = (
         None
     )
@@ -84,10 +92,19 @@ class SwitchOptions:
             datapath=self.datapath,
             max_idle_ms=self.max_idle,
             offloads=self.offloads,
+            polling_cores=self._read_cores(),
             tls=self._make_tls(),
             adopt=self.adopt,
             ports=tuple(self.port or ()),
         )
+
+    def _read_cores(self) -> tuple[int, ...]:
+        if self.polling_cores is None:
+            return ()
+        numbers = [each.strip() for each in self.polling_cores.split(",")]
+        if not all(each.isascii() and each.isdecimal() for each in numbers):
+            raise BadInput(f"'{self.polling_cores}' is no list of cores, as in 1,2", place="--polling-cores")
+        return tuple(map(int, numbers))
 
     def _make_tls(self) -> Tls | None:
         given = (self.tls_key, self.tls_certificate, self.tls_authority)

@@ -15,9 +15,10 @@ from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import AclflowError, Missing, NotFound, Refused, Unreachable
 from orchestrator.hosts.healthchecks import PortCheck, watched_ports
-from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
+from orchestrator.hosts.switch import AF_XDP, Bridge, Device, Seen, Tls, Wanted, refusal, release, steps
 
 RUN_DIR = Path("/run/openvswitch")
+_DEVICES, _ONLINE = Path("/sys/class/net"), Path("/sys/devices/system/cpu/online")
 _PATIENCE_S = 15
 _INSTALL = "apt-get install openvswitch-switch"
 _EVERY_VERSION = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
@@ -45,7 +46,7 @@ class LocalSwitch:
 
     def look(self, bridge: str, uplink: str = "") -> Seen:
         """The switch as it is. Raises Missing (not installed), Unreachable (not running), Refused."""
-        [system] = self._read_rows("Open_vSwitch", "ovs_version,other_config,ssl")
+        [system] = self._read_rows("Open_vSwitch", "ovs_version,other_config,ssl,iface_types")
         version = self._appctl_version() or str(system["ovs_version"])
         tls = None
         for row in self._read_rows("SSL", "private_key,certificate,ca_cert"):
@@ -58,7 +59,19 @@ class LocalSwitch:
         configured = self._read_configured(uplink) if place else {}
         serves = found is not None and SERVICES_PORT in found.ports
         services = self._read_configured(SERVICES_PORT) if serves else {}
-        return Seen(version, system["other_config"], tls, found, place if uplink else None, configured, services)
+        return Seen(
+            version,
+            system["other_config"],
+            tls,
+            found,
+            place if uplink else None,
+            configured,
+            services,
+            self._read_options(uplink) if place else {},
+            read_device(uplink) if uplink else None,
+            frozenset(_list_value(system["iface_types"])),
+            read_cores(_ONLINE.read_text(encoding="ascii")),
+        )
 
     def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
         """Configure the switch in one transaction; with `check` only report the changes.
@@ -146,11 +159,22 @@ class LocalSwitch:
             )
 
     def _check_uplink(self, uplink: str) -> None:
-        said = self._run_vsctl("--if-exists", "get", "interface", uplink, "error").strip()
-        if said not in ("", "[]"):
+        """Raises Refused where the daemon cannot open the uplink."""
+        rows = self._read_rows("interface", "name,type,error")
+        row = next((row for row in rows if row["name"] == uplink), None)
+        said = " ".join(map(str, _list_value(row["error"]))) if row is not None else ""
+        if row is None or not said:
+            return
+        if row["type"] != AF_XDP:
             raise Refused(
                 f"the switch is closed, but cannot use the uplink: {said}. Name an interface that the machine has"
             )
+        raise Refused(
+            f"the switch is closed, but cannot poll the uplink by AF_XDP: {said}. Where the machine has the interface, "
+            f"`ovs-vsctl set interface {uplink} options:xdp-mode=generic` needs nothing of its driver; `journalctl -u "
+            f"ovs-vswitchd` says more. `ovs-vsctl set interface {uplink} type=system` takes polling back: repeat then "
+            "without polling_cores"
+        )
 
     def _read_bridge(self, name: str) -> Bridge:
         columns = "datapath_type,fail_mode,protocols,other_config,external_ids,controller,flow_tables"
@@ -179,6 +203,11 @@ class LocalSwitch:
         """The type and MAC address that an interface is configured with."""
         [row] = self._read_rows("interface", "type,mac", interface)
         return {key: "".join(map(str, _list_value(value))) for key, value in row.items()}
+
+    def _read_options(self, interface: str) -> dict[str, str]:
+        [row] = self._read_rows("interface", "options", interface)
+        options: dict[str, str] = row["options"]
+        return options
 
     def _read_tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
         """The fields whose prefixes are tracked, by table."""
@@ -272,6 +301,23 @@ class LocalSwitch:
                 "ovs-vswitchd); repeat when it answers"
             )
         return Refused(f"{program}: {said}")
+
+
+def read_device(name: str) -> Device | None:
+    """Return what the kernel says of an interface of this machine; None where it has none of that name."""
+    folder = _DEVICES / name
+    try:
+        mtu = int((folder / "mtu").read_text(encoding="ascii"))
+        queues = sum(each.name.startswith("rx-") for each in (folder / "queues").iterdir())
+    except (OSError, ValueError):
+        return None
+    return Device(queues, mtu)
+
+
+def read_cores(text: str) -> frozenset[int]:
+    """Return the numbers in a list of the kernel's, as in `0-3,5`."""
+    spans = (each.partition("-") for each in text.strip().split(",") if each)
+    return frozenset(core for first, _, last in spans for core in range(int(first), int(last or first) + 1))
 
 
 def _is_known(flow: str) -> bool:

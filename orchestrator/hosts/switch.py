@@ -70,6 +70,18 @@ HOST_TLS = Tls("/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/switch.pem", "/e
 
 OFFLOADS = "userspace-tso-enable"
 """The switch's setting; Open vSwitch reads it once, when its daemon starts."""
+POLLERS = "pmd-cpu-mask"
+"""The switch's setting: the cores that poll ports, a bit each, in hexadecimal digits."""
+AF_XDP = "afxdp"
+"""The type of an interface of the machine that a core polls."""
+_POLLABLE = ("", "system", AF_XDP, "afxdp-nonpmd")
+"""Types of an interface that the kernel has, too."""
+_MOST_CORES = 1024
+"""A thread of the daemon can be bound to no core behind these (`cpu_set_t`)."""
+_MOST_QUEUES = 16
+"""Open vSwitch reads so many receive queues of an AF_XDP interface (`MAX_XSKQ`)."""
+_LARGEST_MTU = 3_500
+"""AF_XDP holds a frame in one page, beside what kernel and switch put before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,8 @@ class Wanted:
     offloads: bool | None = None
     """Whether a daemon that forwards itself finishes checksums and cuts segments that guests leave open, from its next
     start on; None: as it is."""
+    polling_cores: tuple[int, ...] = ()
+    """Cores that do nothing but poll the uplink, by AF_XDP, where a daemon forwards itself; none: as it is."""
     tls: Tls | None = None
     ports: tuple[str, ...] = ()
     """Other interfaces that the bridge must hold; endpoints' come and go without anybody saying so here."""
@@ -118,8 +132,31 @@ class Wanted:
                 raise BadInput("a controller over TLS needs key, certificate and authority", place="tls")
         if not 1 <= self.max_idle_ms <= 86_400_000:
             raise BadInput(f"{self.max_idle_ms} ms is not between 1 and a day", place="max_idle_ms")
+        self._check_polling()
         if not self.datapath_id:
             object.__setattr__(self, "datapath_id", datapath_of(self.domain, self.host))
+
+    def _check_polling(self) -> None:
+        """Raise BadInput where no core can poll the uplink."""
+        if not self.polling_cores:
+            return
+        for index, core in enumerate(self.polling_cores):
+            if not 0 <= core < _MOST_CORES:
+                raise BadInput(f"core {core} is not in 0..{_MOST_CORES - 1}", place=f"polling_cores[{index}]")
+            if core in self.polling_cores[:index]:
+                raise BadInput(f"core {core} is named twice", place=f"polling_cores[{index}]")
+        if self.datapath is not Datapath.NETDEV:
+            raise BadInput(
+                "cores poll the uplink of a daemon that forwards itself (datapath 'netdev'), not that of the kernel's "
+                "datapath",
+                place="polling_cores",
+            )
+        if self.is_routed:
+            raise BadInput(
+                f"no core can poll {self.uplink}, an internal port that the kernel routes to: name an interface of the "
+                "machine as the uplink",
+                place="polling_cores",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +181,14 @@ class Bridge:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """An interface of the machine."""
+
+    receive_queues: int
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """A machine's Open vSwitch as it is."""
 
@@ -157,6 +202,14 @@ class Seen:
     """The type and MAC address that the uplink's interface is configured with, if it is one of the switch's."""
     services: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The same of the port of the services."""
+    uplink_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Options of the uplink's interface."""
+    device: Device | None = None
+    """The machine's interface that the uplink names, where there is one."""
+    interface_types: frozenset[str] = frozenset()
+    """What interfaces this Open vSwitch can open."""
+    cores: frozenset[int] = frozenset()
+    """Numbers of the machine's cores that are online."""
 
 
 def datapath_of(domain: str, host: str) -> int:
@@ -191,7 +244,7 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
             f"Open vSwitch {seen.version} is too old: {OLDEST[0]}.{OLDEST[1]} or later is needed (Debian 12 has it); "
             "upgrade it, restart ovs-vswitchd, and repeat"
         )
-    reason = _refuse_uplink(seen, wanted)
+    reason = _refuse_uplink(seen, wanted) or _refuse_polling(seen, wanted)
     if reason is not None:
         return reason
     bridge = seen.bridge
@@ -222,6 +275,45 @@ def _refuse_uplink(seen: Seen, wanted: Wanted) -> str | None:
     return None
 
 
+def _refuse_polling(seen: Seen, wanted: Wanted) -> str | None:
+    """Return why no core can poll the uplink, or None."""
+    if not wanted.polling_cores:
+        return None
+    lacking = sorted(set(wanted.polling_cores) - seen.cores)
+    kind = seen.uplink.get("type", "")
+    if AF_XDP not in seen.interface_types:
+        return (
+            "polling_cores: this Open vSwitch was built without AF_XDP (ovs-vsctl get Open_vSwitch . iface_types): "
+            "install one that has it, as Debian 12's, or name no cores"
+        )
+    if lacking:
+        return (
+            f"polling_cores: the machine has no core {lacking[0]} that is online; it has "
+            f"{', '.join(map(str, sorted(seen.cores)))}"
+        )
+    if kind not in _POLLABLE:
+        return (
+            f"polling_cores: the uplink {wanted.uplink} has the type '{kind}' in the switch, which AF_XDP would "
+            "replace: name no cores, or clear its type first"
+        )
+    return _refuse_device(seen.device, wanted.uplink) if seen.device is not None else None
+
+
+def _refuse_device(device: Device, uplink: str) -> str | None:
+    """Return why AF_XDP would lose packets of an interface, or None."""
+    if device.mtu > _LARGEST_MTU:
+        return (
+            f"polling_cores: the uplink {uplink} has an MTU of {device.mtu}, and AF_XDP loses frames over "
+            f"{_LARGEST_MTU} bytes: give it a smaller one (ip link set {uplink} mtu 1500), or name no cores"
+        )
+    if device.receive_queues > _MOST_QUEUES:
+        return (
+            f"polling_cores: the uplink {uplink} has {device.receive_queues} receive queues, and Open vSwitch reads "
+            f"{_MOST_QUEUES} at most: ethtool -L {uplink} combined 1 leaves one"
+        )
+    return None
+
+
 def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     """The commands of one `ovs-vsctl` transaction; empty where everything is as wanted."""
     bridge = seen.bridge
@@ -243,6 +335,8 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
         commands += _internal(wanted.uplink, GATEWAY_MAC, seen.uplink)
     if wanted.is_serving:
         commands += _internal(SERVICES_PORT, SERVICES_MAC, seen.services)
+    if wanted.polling_cores:
+        commands += _poll_uplink(seen, wanted)
     commands += _list_daemon_settings(seen, wanted)
     return tuple(commands)
 
@@ -255,6 +349,30 @@ def _list_daemon_settings(seen: Seen, wanted: Wanted) -> Iterator[tuple[str, ...
     for key, value in config.items():
         if seen.other_config.get(key) != value:
             yield ("set", "Open_vSwitch", ".", f"other_config:{key}={value}")
+
+
+def _poll_uplink(seen: Seen, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+    """Yield the commands by which cores poll the uplink; nothing where they do so already.
+
+    A receive queue that the switch does not read loses its packets to the kernel, so it reads all.
+    """
+    mask = sum(1 << core for core in wanted.polling_cores)
+    if _read_mask(seen.other_config.get(POLLERS, "")) != mask:
+        yield ("set", "Open_vSwitch", ".", f"other_config:{POLLERS}={mask:#x}")
+    queues = str(seen.device.receive_queues if seen.device is not None else 1)
+    changes = [f"type={AF_XDP}"] if seen.uplink.get("type") != AF_XDP else []
+    if seen.uplink_options.get("n_rxq") != queues:
+        changes.append(f"options:n_rxq={queues}")
+    if changes:
+        yield ("set", "interface", wanted.uplink, *changes)
+
+
+def _read_mask(text: str) -> int | None:
+    """Return the cores of a mask, a bit each; None where it is not one."""
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
 
 
 def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

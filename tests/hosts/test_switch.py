@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.hostsetup import SwitchOptions
 from orchestrator.errors import BadInput
+from orchestrator.hosts.ovs import read_cores, read_device
 from orchestrator.hosts.request import Machine, Onboarding, merge_rules
 from orchestrator.hosts.switch import (
+    AF_XDP,
     MADE,
     OFFLOADS,
     OWNER,
+    POLLERS,
     Bridge,
     Datapath,
+    Device,
     Seen,
     Tls,
     Wanted,
@@ -26,9 +32,10 @@ from orchestrator.hosts.switch import (
 )
 
 TLS = Tls("/k", "/c", "/a")
+DEVICE = Device(receive_queues=2, mtu=1500)
 TARGETS = ("tcp:192.0.2.1:6653", "ssl:[2001:db8::1]:6653", "tcp:192.0.2.2:6653")
 
-wanted = st.builds(
+anything = st.builds(
     Wanted,
     domain=st.sampled_from(["pop1", "pop2"]),
     host=st.sampled_from(["host1", "host2"]),
@@ -42,6 +49,12 @@ wanted = st.builds(
     adopt=st.booleans(),
     is_routed=st.booleans(),
 )
+polled = st.builds(
+    lambda each, cores: replace(each, datapath=Datapath.NETDEV, is_routed=False, polling_cores=tuple(cores)),
+    anything,
+    st.lists(st.integers(0, 3), min_size=1, unique=True),
+)
+wanted = anything | polled
 
 
 class Database:
@@ -51,6 +64,7 @@ class Database:
         bridge = seen.bridge
         self.version, self.config, self.tls = seen.version, dict(seen.other_config), seen.tls
         self.interfaces: dict[str, dict[str, str]] = {}
+        self.options: dict[str, dict[str, str]] = {}
         self.bridge: dict[str, object] | None = None
         self.secure_always = bridge is None or bridge.columns.get("fail_mode") == "secure"
         if bridge is not None:
@@ -96,7 +110,13 @@ class Database:
     def _plug(self, port: str, changes: tuple[str, ...]) -> None:
         self.bridge["ports"].add(port)
         known = self.interfaces.setdefault(port, {"type": "", "mac": ""})
-        known |= dict(change.replace('"', "").split("=", 1) for change in changes)
+        options = self.options.setdefault(port, {})
+        for change in changes:
+            name, value = change.replace('"', "").split("=", 1)
+            if name.startswith("options:"):
+                options[name.removeprefix("options:")] = value
+            else:
+                known[name] = value
 
     def _set(self, change: str, rows: dict[str, dict[str, str]]) -> None:
         name, value = change.split("=", 1)
@@ -120,7 +140,10 @@ class Database:
                 frozenset(self.bridge["ports"]), self.bridge["controllers"], 0,
                 {int(key): value for key, value in self.bridge["flow_tables"].items()},
             )  # fmt: skip
-        return Seen(self.version, self.config, self.tls, bridge, None, self.interfaces.get(uplink, {}))
+        return Seen(
+            self.version, self.config, self.tls, bridge, None, self.interfaces.get(uplink, {}),
+            uplink_options=self.options.get(uplink, {}), device=DEVICE,
+        )  # fmt: skip
 
 
 @given(st.lists(wanted, min_size=1, max_size=3))
@@ -140,6 +163,10 @@ def test_from_anything_one_transaction_leads_there_and_the_next_does_nothing(sto
         assert int(after.bridge.other_config["datapath-id"], 16) == datapath_of(each.domain, each.host)
         assert each.uplink in after.bridge.ports
         assert after.other_config["max-idle"] == str(each.max_idle_ms)
+        if each.polling_cores:
+            assert after.uplink["type"] == AF_XDP
+            assert after.uplink_options == {"n_rxq": "2"}, "a queue that nobody reads loses its packets"
+            assert int(after.other_config[POLLERS], 16) == sum(1 << core for core in each.polling_cores)
         if each.offloads is not None:
             assert (after.other_config.get(OFFLOADS) == "true") is each.offloads
 
@@ -175,6 +202,54 @@ def test_offloads_that_nobody_asked_about_stay_as_they_are() -> None:
 
 
 ONE = Wanted("pop1", "host1", "eth1", TARGETS[:1], bridge="br")
+POLLED = replace(ONE, datapath=Datapath.NETDEV, polling_cores=(1, 2))
+POLLABLE = Seen("3.1.0", device=DEVICE, interface_types=frozenset({AF_XDP, "system"}), cores=frozenset(range(4)))
+
+
+def _polling(seen: Seen, each: Wanted) -> set[str]:
+    """The changes of what polls the uplink, and how."""
+    words = {word for command in steps(seen, each) for word in command}
+    return {word for word in words if POLLERS in word or word.startswith(("type=", "options:"))}
+
+
+def test_cores_poll_the_uplink_where_that_is_asked_for() -> None:
+    mask = f"other_config:{POLLERS}=0x6"
+    assert _polling(POLLABLE, POLLED) == {mask, "type=afxdp", "options:n_rxq=2"}
+    assert _polling(replace(POLLABLE, device=None), POLLED) == {mask, "type=afxdp", "options:n_rxq=1"}
+    for seen in ("6", "0x6", "0X06"):
+        done = replace(
+            POLLABLE, other_config={POLLERS: seen}, uplink={"type": AF_XDP, "mac": ""}, uplink_options={"n_rxq": "2"}
+        )
+        assert _polling(done, POLLED) == set(), "a mask is a number, however it is written"
+    assert _polling(replace(done, other_config={POLLERS: "no mask"}), POLLED) == {mask}
+    assert _polling(replace(done, uplink_options={"n_rxq": "1"}), POLLED) == {"options:n_rxq=2"}
+
+
+def test_what_an_operator_set_by_hand_stays() -> None:
+    tuned = {"n_rxq": "2", "xdp-mode": "generic"}
+    for kind, each in product(("dpdk", AF_XDP), (ONE, replace(ONE, datapath=Datapath.NETDEV))):
+        seen = Seen("3.1.0", other_config={POLLERS: "0x3"}, uplink={"type": kind, "mac": ""}, uplink_options=tuned)
+        assert _polling(seen, each) == set(), "nobody asked for anything"
+    assert _polling(replace(seen, device=DEVICE), POLLED) == {f"other_config:{POLLERS}=0x6"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (replace(POLLABLE, interface_types=frozenset({"system"})), "built without AF_XDP"),
+        (replace(POLLABLE, cores=frozenset({0, 2})), "no core 1 that is online; it has 0, 2"),
+        (replace(POLLABLE, uplink={"type": "dpdk", "mac": ""}), "has the type 'dpdk'"),
+        (replace(POLLABLE, device=Device(1, 9000)), "an MTU of 9000"),
+        (replace(POLLABLE, device=Device(17, 1500)), "17 receive queues"),
+    ],
+)
+def test_an_uplink_that_no_core_can_poll_is_refused_with_what_to_change(seen: Seen, says: str) -> None:
+    said = refusal(seen, POLLED) or ""
+    assert says in said
+    assert said.startswith("polling_cores: ")
+    assert refusal(seen, replace(POLLED, polling_cores=())) is None
+    for device in (None, Device(16, 3500)):
+        assert refusal(replace(POLLABLE, device=device), POLLED) is None
 
 
 def a_bridge(owner: str | None = None, flows: int = 0, ports: frozenset[str] = frozenset()) -> Bridge:
@@ -233,12 +308,38 @@ def test_somebodys_bridge_is_taken_over_only_where_that_is_said_and_another_doma
         {"controllers": ("tcp:control1.example.org:6653",)},
         {"controllers": ("ssl:192.0.2.1:6653",)},
         {"max_idle_ms": 0},
+        {"polling_cores": (1,)},
+        {"polling_cores": (1,), "datapath": Datapath.NETDEV, "is_routed": True},
+        {"polling_cores": (-1,), "datapath": Datapath.NETDEV},
+        {"polling_cores": (1, 1024), "datapath": Datapath.NETDEV},
+        {"polling_cores": (1, 2, 1), "datapath": Datapath.NETDEV},
     ],
 )
 def test_what_cannot_be_wanted_is_refused_with_its_place(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput) as caught:
         Wanted(**{"domain": "pop1", "host": "h", "uplink": "eth1", "controllers": TARGETS[:1], **wrong})
     assert (caught.value.place or "").startswith((*wrong, "tls"))
+
+
+@pytest.mark.parametrize(("text", "cores"), [("1", (1,)), ("1,2", (1, 2)), ("3, 0", (3, 0)), (None, ())])
+def test_cores_are_named_by_their_numbers(text: str | None, cores: tuple[int, ...]) -> None:
+    options = SwitchOptions([TARGETS[0]], uplink="eth1", datapath=Datapath.NETDEV, polling_cores=text)
+    assert options.to_wanted("pop1", "host1").polling_cores == cores
+
+
+@pytest.mark.parametrize("text", ["", "1,", "0x6", "1-2", "-1", "one", "²"])
+def test_what_is_no_list_of_cores_is_refused(text: str) -> None:
+    options = SwitchOptions([TARGETS[0]], uplink="eth1", datapath=Datapath.NETDEV, polling_cores=text)
+    with pytest.raises(BadInput, match="as in 1,2") as caught:
+        options.to_wanted("pop1", "host1")
+    assert caught.value.place == "--polling-cores"
+
+
+def test_the_kernel_says_which_cores_and_queues_there_are() -> None:
+    assert read_cores("0-3,5\n") == {0, 1, 2, 3, 5}
+    assert read_cores("0\n") == {0}
+    assert read_device("lo") == Device(1, 65536)
+    assert read_device("none-such") is None
 
 
 def test_essential_services_become_rules_once() -> None:

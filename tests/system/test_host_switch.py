@@ -36,6 +36,8 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import stop
 
+AF_XDP = 44
+CORE = max(os.sched_getaffinity(0))
 CONTROLLERS = ("tcp:127.0.0.1:6653", "tcp:127.0.0.2:6653")
 
 
@@ -223,3 +225,69 @@ def test_the_command_says_the_same(ovs: OpenVSwitch) -> None:
     assert done["changed"]
     assert not again["changed"]
     assert set(ovs.vsctl("list-ports", "br-aclflow").split()) == {"p-left", "p-right"}
+
+
+@pytest.fixture
+def polls(ovs: OpenVSwitch) -> OpenVSwitch:
+    """The same, where switch and kernel have AF_XDP."""
+    try:
+        socket.socket(AF_XDP, socket.SOCK_RAW).close()
+    except OSError as error:
+        pytest.skip(f"the kernel has no AF_XDP: {error.strerror}")
+    if "afxdp" not in ovs.vsctl("get", "Open_vSwitch", ".", "iface_types"):
+        pytest.skip("this Open vSwitch was built without AF_XDP")
+    return ovs
+
+
+def configure(ovs: OpenVSwitch, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where the switch's interfaces are."""
+    command = [
+        *("ip", "netns", "exec", ovs.namespace, sys.executable, "-m", "orchestrator.cli", "host", "configure"),
+        *("pop1", "host1", "--run-dir", str(ovs.run_dir), "--bridge", "br", "--uplink", "p-left", "--json"),
+        *("--controller", CONTROLLERS[0], "--datapath", "netdev", *words),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def changes(ovs: OpenVSwitch, *words: str) -> bool:
+    done = configure(ovs, *words)
+    assert done.returncode == 0, done.stderr
+    return bool(json.loads(done.stdout)["changed"])
+
+
+def test_a_core_polls_the_uplink_until_that_is_taken_back(layout: Layout, polls: OpenVSwitch) -> None:
+    polling = ("--polling-cores", str(CORE))
+    assert changes(polls, *polling)
+    polls.vsctl("add-port", "br", "p-right")
+    polls.ofctl("add-flow", "br", "cookie=0xac10000000000000,actions=normal")
+    assert f"core_id {CORE}" in polls.appctl("dpif-netdev/pmd-rxq-show")
+    assert "p-left" in polls.appctl("dpif-netdev/pmd-rxq-show")
+    until(lambda: passes(layout), what=lambda: "an echo goes in by the uplink, and its answer out")
+    assert not changes(polls, *polling)
+    assert not changes(polls), "nobody asks for polling, or against it"
+    polls.vsctl("set", "interface", "p-left", "options:xdp-mode=generic")
+    assert not changes(polls, *polling), "what was set by hand stays"
+    assert polls.vsctl("get", "interface", "p-left", "options:xdp-mode").strip() == "generic"
+    assert "p-left" in polls.appctl("dpif-netdev/pmd-rxq-show")
+    until(lambda: passes(layout))
+    polls.vsctl("set", "interface", "p-left", "type=system")
+    polls.vsctl("remove", "Open_vSwitch", ".", "other_config", "pmd-cpu-mask")
+    assert "p-left" not in polls.appctl("dpif-netdev/pmd-rxq-show")
+    assert not changes(polls)
+    until(lambda: passes(layout))
+
+
+def test_an_uplink_that_cannot_be_polled_is_told(layout: Layout, polls: OpenVSwitch) -> None:
+    polling = ("--polling-cores", str(CORE))
+    ip("-n", polls.namespace, "link", "set", "p-left", "mtu", "9000")
+    assert "polling_cores: the uplink p-left has an MTU of 9000" in configure(polls, *polling).stderr
+    assert polls.vsctl("list-br") == "", "nothing was changed"
+    ip("-n", polls.namespace, "link", "set", "p-left", "mtu", "1500")
+    assert changes(polls)
+    polls.vsctl("set", "interface", "p-left", "options:xdp-mode=native-with-zerocopy")
+    for _ in range(2):
+        said = configure(polls, *polling).stderr
+        assert "cannot poll the uplink by AF_XDP" in said, said
+    assert "options:xdp-mode=generic" in configure(polls).stderr, "also to whom asks for nothing"
+    polls.vsctl("set", "interface", "p-left", "options:xdp-mode=generic")
+    assert not changes(polls, *polling)
