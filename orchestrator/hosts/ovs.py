@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pyroute2 import IPRoute
 
 from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.host import SERVICES_PORT
@@ -19,6 +20,8 @@ from orchestrator.hosts.switch import AF_XDP, Bridge, Device, Seen, Tls, Wanted,
 
 RUN_DIR = Path("/run/openvswitch")
 _DEVICES, _ONLINE = Path("/sys/class/net"), Path("/sys/devices/system/cpu/online")
+_EVERYWHERE = 0
+"""The scope of an address that is no link-local one (`RT_SCOPE_UNIVERSE`)."""
 _PATIENCE_S = 15
 _INSTALL = "apt-get install openvswitch-switch"
 _EVERY_VERSION = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
@@ -311,7 +314,10 @@ def read_device(name: str) -> Device | None:
         queues = sum(each.name.startswith("rx-") for each in (folder / "queues").iterdir())
     except (OSError, ValueError):
         return None
-    return Device(queues, mtu)
+    with IPRoute() as kernel:
+        found = [each for index in kernel.link_lookup(ifname=name) for each in kernel.get_addr(index=index)]
+    addresses = (each.get_attr("IFA_ADDRESS") for each in found if each["scope"] == _EVERYWHERE)
+    return Device(queues, mtu, tuple(addresses))
 
 
 def read_cores(text: str) -> frozenset[int]:

@@ -186,6 +186,8 @@ class Device:
 
     receive_queues: int
     mtu: int
+    addresses: tuple[str, ...] = ()
+    """Addresses by which others reach the machine there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,12 @@ def _refuse_polling(seen: Seen, wanted: Wanted) -> str | None:
 
 def _refuse_device(device: Device, uplink: str) -> str | None:
     """Return why AF_XDP would lose packets of an interface, or None."""
+    if device.addresses:
+        return (
+            f"polling_cores: the uplink {uplink} has the machine's address {device.addresses[0]}, which nobody would "
+            "reach any more, for AF_XDP keeps packets from the kernel: give the address to another interface, or name "
+            "no cores"
+        )
     if device.mtu > _LARGEST_MTU:
         return (
             f"polling_cores: the uplink {uplink} has an MTU of {device.mtu}, and AF_XDP loses frames over "

@@ -241,6 +241,7 @@ def test_what_an_operator_set_by_hand_stays() -> None:
         (replace(POLLABLE, uplink={"type": "dpdk", "mac": ""}), "has the type 'dpdk'"),
         (replace(POLLABLE, device=Device(1, 9000)), "an MTU of 9000"),
         (replace(POLLABLE, device=Device(17, 1500)), "17 receive queues"),
+        (replace(POLLABLE, device=Device(1, 1500, ("192.0.2.11",))), "has the machine's address 192.0.2.11"),
     ],
 )
 def test_an_uplink_that_no_core_can_poll_is_refused_with_what_to_change(seen: Seen, says: str) -> None:

@@ -283,6 +283,9 @@ def test_an_uplink_that_cannot_be_polled_is_told(layout: Layout, polls: OpenVSwi
     assert "polling_cores: the uplink p-left has an MTU of 9000" in configure(polls, *polling).stderr
     assert polls.vsctl("list-br") == "", "nothing was changed"
     ip("-n", polls.namespace, "link", "set", "p-left", "mtu", "1500")
+    ip("-n", polls.namespace, "address", "add", "192.0.2.11/24", "dev", "p-left")
+    assert "p-left has the machine's address 192.0.2.11" in configure(polls, *polling).stderr
+    ip("-n", polls.namespace, "address", "flush", "dev", "p-left")
     assert changes(polls)
     polls.vsctl("set", "interface", "p-left", "options:xdp-mode=native-with-zerocopy")
     for _ in range(2):
