@@ -16,7 +16,8 @@ from orchestrator.compile.cookies import MARK
 from orchestrator.compile.pipelines.host import SERVICES_PORT
 from orchestrator.errors import AclflowError, Missing, NotFound, Refused, Unreachable
 from orchestrator.hosts.healthchecks import PortCheck, watched_ports
-from orchestrator.hosts.switch import AF_XDP, Bridge, Device, Seen, Tls, Wanted, refusal, release, steps
+from orchestrator.hosts.polling import AF_XDP, Device
+from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
 
 RUN_DIR = Path("/run/openvswitch")
 _DEVICES, _ONLINE = Path("/sys/class/net"), Path("/sys/devices/system/cpu/online")

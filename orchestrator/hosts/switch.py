@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC, SERVICES_PORT, Table
 from orchestrator.errors import BadInput
+from orchestrator.hosts.polling import Device, Uplink, check_cores, poll_uplink, refuse_polling
 from orchestrator.policy.addresses import format_mac
 from orchestrator.wire.onboarding import MAX_IDLE_MS
 
@@ -70,18 +71,6 @@ HOST_TLS = Tls("/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/switch.pem", "/e
 
 OFFLOADS = "userspace-tso-enable"
 """The switch's setting; Open vSwitch reads it once, when its daemon starts."""
-POLLERS = "pmd-cpu-mask"
-"""The switch's setting: the cores that poll ports, a bit each, in hexadecimal digits."""
-AF_XDP = "afxdp"
-"""The type of an interface of the machine that a core polls."""
-_POLLABLE = ("", "system", AF_XDP, "afxdp-nonpmd")
-"""Types of an interface that the kernel has, too."""
-_MOST_CORES = 1024
-"""A thread of the daemon can be bound to no core behind these (`cpu_set_t`)."""
-_MOST_QUEUES = 16
-"""Open vSwitch reads so many receive queues of an AF_XDP interface (`MAX_XSKQ`)."""
-_LARGEST_MTU = 3_500
-"""AF_XDP holds a frame in one page, beside what kernel and switch put before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +129,7 @@ class Wanted:
         """Raise BadInput where no core can poll the uplink."""
         if not self.polling_cores:
             return
-        for index, core in enumerate(self.polling_cores):
-            if not 0 <= core < _MOST_CORES:
-                raise BadInput(f"core {core} is not in 0..{_MOST_CORES - 1}", place=f"polling_cores[{index}]")
-            if core in self.polling_cores[:index]:
-                raise BadInput(f"core {core} is named twice", place=f"polling_cores[{index}]")
+        check_cores(self.polling_cores)
         if self.datapath is not Datapath.NETDEV:
             raise BadInput(
                 "cores poll the uplink of a daemon that forwards itself (datapath 'netdev'), not that of the kernel's "
@@ -178,16 +163,6 @@ class Bridge:
     @property
     def owner(self) -> str | None:
         return self.external_ids.get(OWNER)
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """An interface of the machine."""
-
-    receive_queues: int
-    mtu: int
-    addresses: tuple[str, ...] = ()
-    """Addresses by which others reach the machine there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +221,9 @@ def refusal(seen: Seen, wanted: Wanted) -> str | None:
             f"Open vSwitch {seen.version} is too old: {OLDEST[0]}.{OLDEST[1]} or later is needed (Debian 12 has it); "
             "upgrade it, restart ovs-vswitchd, and repeat"
         )
-    reason = _refuse_uplink(seen, wanted) or _refuse_polling(seen, wanted)
+    reason = _refuse_uplink(seen, wanted)
+    if reason is None and wanted.polling_cores:
+        reason = refuse_polling(wanted.polling_cores, _uplink_of(seen, wanted), seen.interface_types, seen.cores)
     if reason is not None:
         return reason
     bridge = seen.bridge
@@ -277,49 +254,8 @@ def _refuse_uplink(seen: Seen, wanted: Wanted) -> str | None:
     return None
 
 
-def _refuse_polling(seen: Seen, wanted: Wanted) -> str | None:
-    """Return why no core can poll the uplink, or None."""
-    if not wanted.polling_cores:
-        return None
-    lacking = sorted(set(wanted.polling_cores) - seen.cores)
-    kind = seen.uplink.get("type", "")
-    if AF_XDP not in seen.interface_types:
-        return (
-            "polling_cores: this Open vSwitch was built without AF_XDP (ovs-vsctl get Open_vSwitch . iface_types): "
-            "install one that has it, as Debian 12's, or name no cores"
-        )
-    if lacking:
-        return (
-            f"polling_cores: the machine has no core {lacking[0]} that is online; it has "
-            f"{', '.join(map(str, sorted(seen.cores)))}"
-        )
-    if kind not in _POLLABLE:
-        return (
-            f"polling_cores: the uplink {wanted.uplink} has the type '{kind}' in the switch, which AF_XDP would "
-            "replace: name no cores, or clear its type first"
-        )
-    return _refuse_device(seen.device, wanted.uplink) if seen.device is not None else None
-
-
-def _refuse_device(device: Device, uplink: str) -> str | None:
-    """Return why AF_XDP would lose packets of an interface, or None."""
-    if device.addresses:
-        return (
-            f"polling_cores: the uplink {uplink} has the machine's address {device.addresses[0]}, which nobody would "
-            "reach any more, for AF_XDP keeps packets from the kernel: give the address to another interface, or name "
-            "no cores"
-        )
-    if device.mtu > _LARGEST_MTU:
-        return (
-            f"polling_cores: the uplink {uplink} has an MTU of {device.mtu}, and AF_XDP loses frames over "
-            f"{_LARGEST_MTU} bytes: give it a smaller one (ip link set {uplink} mtu 1500), or name no cores"
-        )
-    if device.receive_queues > _MOST_QUEUES:
-        return (
-            f"polling_cores: the uplink {uplink} has {device.receive_queues} receive queues, and Open vSwitch reads "
-            f"{_MOST_QUEUES} at most: ethtool -L {uplink} combined 1 leaves one"
-        )
-    return None
+def _uplink_of(seen: Seen, wanted: Wanted) -> Uplink:
+    return Uplink(wanted.uplink, seen.uplink.get("type", ""), seen.uplink_options, seen.device)
 
 
 def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
@@ -344,7 +280,7 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     if wanted.is_serving:
         commands += _internal(SERVICES_PORT, SERVICES_MAC, seen.services)
     if wanted.polling_cores:
-        commands += _poll_uplink(seen, wanted)
+        commands += poll_uplink(wanted.polling_cores, _uplink_of(seen, wanted), seen.other_config)
     commands += _list_daemon_settings(seen, wanted)
     return tuple(commands)
 
@@ -357,30 +293,6 @@ def _list_daemon_settings(seen: Seen, wanted: Wanted) -> Iterator[tuple[str, ...
     for key, value in config.items():
         if seen.other_config.get(key) != value:
             yield ("set", "Open_vSwitch", ".", f"other_config:{key}={value}")
-
-
-def _poll_uplink(seen: Seen, wanted: Wanted) -> Iterator[tuple[str, ...]]:
-    """Yield the commands by which cores poll the uplink; nothing where they do so already.
-
-    A receive queue that the switch does not read loses its packets to the kernel, so it reads all.
-    """
-    mask = sum(1 << core for core in wanted.polling_cores)
-    if _read_mask(seen.other_config.get(POLLERS, "")) != mask:
-        yield ("set", "Open_vSwitch", ".", f"other_config:{POLLERS}={mask:#x}")
-    queues = str(seen.device.receive_queues if seen.device is not None else 1)
-    changes = [f"type={AF_XDP}"] if seen.uplink.get("type") != AF_XDP else []
-    if seen.uplink_options.get("n_rxq") != queues:
-        changes.append(f"options:n_rxq={queues}")
-    if changes:
-        yield ("set", "interface", wanted.uplink, *changes)
-
-
-def _read_mask(text: str) -> int | None:
-    """Return the cores of a mask, a bit each; None where it is not one."""
-    try:
-        return int(text, 16)
-    except ValueError:
-        return None
 
 
 def _internal(port: str, mac: int, configured: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

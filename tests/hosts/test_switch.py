@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 from orchestrator.cli.hostsetup import SwitchOptions
 from orchestrator.errors import BadInput
 from orchestrator.hosts.ovs import read_cores, read_device
+from orchestrator.hosts.polling import AF_XDP, POLLERS, Device
 from orchestrator.hosts.request import Machine, Onboarding, merge_rules
 from orchestrator.hosts.switch import (
-    AF_XDP,
     MADE,
     OFFLOADS,
     OWNER,
-    POLLERS,
     Bridge,
     Datapath,
-    Device,
     Seen,
     Tls,
     Wanted,
