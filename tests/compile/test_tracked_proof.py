@@ -97,8 +97,11 @@ def test_a_row_that_tracks_is_neither_missing_nor_other_than_it_must_be(row: Flo
         Flow(Table.LIFTED, TRACK_PRIORITY + 1, b"", instructions(goto=Table.OPERATOR), TRACKING[0].cookie),
         Flow(Table.INGRESS, STATIC_PRIORITY + 2, b"", instructions(goto=Table.OUTPUT), TRACKING[0].cookie),
         Flow(Table.STATE, 35, b"", instructions(goto=Table.LIFTED), TRACKING[0].cookie),
+        Flow(Table.STATE, 35, b"", instructions(goto=Table.LOCAL), TRACKING[0].cookie, TENANT.number),
+        Flow(Table.OUTPUT, 25, b"", instructions(goto=Table.SEND), TRACKING[0].cookie, TENANT.number),
+        Flow(Table.SEND, 30, b"", b"", TRACKING[0].cookie, TENANT.number),
     ],
-    ids=lambda row: f"{row.table}-{row.priority}",
+    ids=lambda row: f"{row.table}-{row.priority}-{row.tenant}",
 )
 def test_no_other_row_goes_past(extra: Flow) -> None:
     refuses([*ROWS, extra])

@@ -41,6 +41,8 @@ _OWN_TABLES = {
     Table.ALONE_OPERATOR: -1, Table.ALONE_EGRESS: -1, Table.ALONE_INGRESS: -1,
 }  # fmt: skip
 """Tables in which no row stands above a priority but those that track."""
+_OF_NOBODY = (Table.STATE, Table.OUTPUT, Table.SEND)
+"""Tables in which no tenant has rows."""
 _V4, _V6 = 0x0800, 0x86DD
 _NEW, _RELATED, _REPLY, _INVALID, _TRACKED = 0x01, 0x04, 0x08, 0x10, 0x20
 _TCP, _ICMP, _ICMPV6, _WITH_PORTS = 6, 1, 58, {6: 13, 17: 15, 132: 17}
@@ -249,6 +251,9 @@ def read_rows(flows: FlowTable) -> FlowTable:
 
     Those that decide alone are left out. Raises NotEquivalent.
     """
+    strange = np.flatnonzero(np.isin(flows.table, _OF_NOBODY) & (flows.tenant != 0))
+    if len(strange):
+        raise _refuse_row(flows, int(strange[0]), "is a tenant's, in a table where tenants have none")
     is_alone = np.isin(flows.table, list(LISTS))
     flows = flows.take(~is_alone) if is_alone.any() else flows
     of_lists = np.flatnonzero(np.isin(flows.table, _LISTS))
