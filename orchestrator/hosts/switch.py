@@ -36,7 +36,7 @@ ROUTED_PORT = "up0"
 _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """A name that neither `ovs-vsctl` nor Ansible takes for anything else."""
-_TRACKED: Mapping[Table, tuple[str, ...]] = MappingProxyType(
+TRACKED: Mapping[Table, tuple[str, ...]] = MappingProxyType(
     {
         Table.SOURCES: ("nw_src", "ipv6_src"),
         Table.OPERATOR: ("nw_src", "nw_dst", "ct_nw_src"),
@@ -321,13 +321,15 @@ def _list_maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator
         yield f"external_ids:{MADE}={'true' if bridge is None else 'false'}"
 
 
-def prefix_tracking(bridge: str, tracked: Mapping[int, frozenset[str]]) -> Iterator[tuple[str, ...]]:
+def prefix_tracking(
+    bridge: str, tracked: Mapping[int, frozenset[str]], wanted: Mapping[Table, tuple[str, ...]] = TRACKED
+) -> Iterator[tuple[str, ...]]:
     """Yield the commands for tables that strangers' addresses are asked for.
 
     Else Open vSwitch 3.1 would hold all bits of them: an entry of its cache for each stranger. It tracks no prefixes of
     IPv6 by itself, nor those of the packet that opened a connection.
     """
-    for table, fields in _TRACKED.items():
+    for table, fields in wanted.items():
         if tracked.get(table) != frozenset(fields):
             name = f"@{bridge}-{table.value}"
             yield (f"--id={name}", "create", "Flow_Table", f"prefixes={','.join(fields)}")
@@ -365,6 +367,6 @@ def release(seen: Seen, bridge: str, domain: str) -> tuple[tuple[str, ...], ...]
     if known.external_ids.get(MADE) == "true":
         return (("del-br", bridge),)
     forget = [("remove", "bridge", bridge, "external_ids", key) for key in (OWNER, MADE)]
-    tables = (table.value for table in _TRACKED if known.tracked.get(table))
+    tables = (table.value for table in TRACKED if known.tracked.get(table))
     forget += (("remove", "bridge", bridge, "flow_tables", str(table)) for table in tables)
     return (("set", "bridge", bridge, "fail_mode=secure"), ("del-controller", bridge), *forget)

@@ -45,7 +45,7 @@ from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
-from orchestrator.hosts.switch import Wanted, prefix_tracking
+from orchestrator.hosts.switch import TRACKED, Wanted, prefix_tracking
 from orchestrator.lab import pop, specfile
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
@@ -92,7 +92,7 @@ _SORTED_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """What is set against the attack.
+    """Settings against the attack.
 
     `name` is how figures call it.
     """
@@ -111,7 +111,8 @@ class Lever:
 class Attack:
     """A flood, and whether it comes before others' packets.
 
-    Where it does, their entries are looked at after its own."""
+    Where it does, their entries are looked at after its own.
+    """
 
     flood: str
     is_first: bool = False
@@ -153,7 +154,6 @@ NOTE = (
     "the uplink is an AF_XDP port, and of the thread that polls it the part counts in which it had packets"
 )
 _KNOWN_SETTINGS = ("max-idle", "smc-enable", "pmd-cpu-mask")
-_LIST_TABLES = (Table.SOURCES, Table.OPERATOR, Table.EGRESS, Table.INGRESS)
 _VARIED = 65_536
 """Packets of the flood in which hardly one comes twice in half a minute."""
 
@@ -400,18 +400,9 @@ def _set_lever(lab: Lab, lever: Lever, load: Callable[[], None]) -> None:
 
 
 def _set_prefixes(ovs: OpenVSwitch, bridge: str, *, is_tracked: bool) -> None:
-    """Have the tables of sources and lists track prefixes as configured, or none of IPv4 and IPv6."""
-    if is_tracked:
-        commands = list(prefix_tracking(bridge, {}))
-    else:
-        commands = [
-            command
-            for table in _LIST_TABLES
-            for command in (
-                (f"--id=@{table.value}", "create", "Flow_Table", "prefixes=tun_id"),
-                ("set", "bridge", bridge, f"flow_tables:{table.value}=@{table.value}"),
-            )
-        ]
+    """Have tables of sources and lists track prefixes as configured, or none."""
+    wanted = TRACKED if is_tracked else dict.fromkeys(TRACKED, ("tun_id",))
+    commands = prefix_tracking(bridge, {}, wanted)
     ovs.vsctl(*(word for command in commands for word in ("--", *command)))
 
 
