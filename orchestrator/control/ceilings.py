@@ -70,9 +70,9 @@ class Ceilings:
 
 
 def hold_rules(tenant: str, rules: int, quota: int | None, before: Callable[[], int]) -> None:
-    """Refuse a list of more rules than its quota and than it has without the change.
+    """Refuse a list of more rules than its quota and than before.
 
-    Raises TooLarge.
+    `before` is asked where the quota is exceeded. Raises TooLarge.
     """
     if quota is not None and rules > quota and rules > before():
         raise TooLarge(
@@ -81,17 +81,13 @@ def hold_rules(tenant: str, rules: int, quota: int | None, before: Callable[[], 
         )
 
 
-def is_over(new: Estimate, quota: int) -> bool:
-    """Return whether even the least that a list takes is over its quota of flow entries."""
-    return new.bounds.least > quota
+def hold_flows(tenant: str, new: Estimate, quota: int | None, before: Callable[[], int]) -> None:
+    """Refuse a list that certainly takes more flow entries than its quota and than before.
 
-
-def hold_flows(tenant: str, new: Estimate, quota: int, was: int) -> None:
-    """Refuse a list that is over its quota of flow entries and took `was` at most before.
-
-    Raises TooLarge with the rule's place.
+    `before`, the most that it took, is asked where the quota is exceeded. Raises TooLarge with the rule's place.
     """
-    if new.bounds.least > max(quota, was):
+    least = new.bounds.least
+    if quota is not None and least > quota and least > before():
         raise _too_large(new.acl, new.bounds.least, f"the quota is {quota}", f"tenants[{tenant}].acl.")
 
 
@@ -161,8 +157,7 @@ class Admission:
         place = f"tenants[{tenant}].acl."
         if now.bounds.most > max(self.ceilings.tenant_flows, was):
             raise _too_large(now.acl, now.bounds.most, f"the ceiling is {self.ceilings.tenant_flows}", place)
-        if quota is not None:
-            hold_flows(tenant, now, quota, was)
+        hold_flows(tenant, now, quota, lambda: was)
 
     def _check_long(self, tenant: str, now: Estimate, before: Estimate | None, returns: ReturnTraffic) -> None:
         """Raise Untried for a list that brings much, unless a process was through with it."""

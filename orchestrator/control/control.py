@@ -27,7 +27,7 @@ import structlog
 
 from orchestrator import stages
 from orchestrator.compile.estimate import Estimate
-from orchestrator.control.ceilings import Admission, Ceilings, hold_flows, hold_rules, is_over, takes_long
+from orchestrator.control.ceilings import Admission, Ceilings, hold_flows, hold_rules, takes_long
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.controlloop import CatchingUp
 from orchestrator.control.duties import Duties
@@ -237,15 +237,14 @@ class Control:
             return do_in(self.queue(None))
 
     def _hold_quota(self, tenant: str, new: Estimate) -> None:
-        """Refuse a list over its quotas before it waits for its turn, in which it is held to them again.
+        """Refuse a list over its quotas before it waits for its turn.
 
-        Raises TooLarge.
+        It is held to them there again. Raises TooLarge.
         """
         with suppress(NotFound):  # its turn will say so
             quota = self.read(lambda unit: unit.tenants.quota(tenant))
             hold_rules(tenant, len(new.acl.listed), quota.rules, lambda: self._read_rules(tenant))
-            if quota.flows is not None and is_over(new, quota.flows):
-                hold_flows(tenant, new, quota.flows, self._estimate_current(tenant).bounds.most)
+            hold_flows(tenant, new, quota.flows, lambda: self._estimate_current(tenant).bounds.most)
 
     def _estimate_current(self, tenant: str) -> Estimate:
         is_tracked = self._read_return_traffic(tenant) is ReturnTraffic.TRACKED
