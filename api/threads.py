@@ -69,7 +69,10 @@ class SharedThreads:
         return future
 
     def _has_room(self, share: str) -> bool:
-        """Return whether a share may take one more: its first one always, others while more are left than are spare."""
+        """Return whether a share may take one more thread.
+
+        Its first one always, others while more are left than are spare.
+        """
         taken = self._taken[share]
         return taken == 0 or (taken < self._of_one and self._busy < self._most_shared)
 
@@ -82,7 +85,7 @@ class SharedThreads:
                 self._threads.submit(each)
 
     def _find_following(self, share: str | None) -> list[Callable[[], None]]:
-        """Give a thread back; return what has waited longest in its share and has room now."""
+        """Give a thread back; return what waited longest in its share and fits now."""
         found: list[Callable[[], None]] = []
         with self._lock:
             self._busy -= 1

@@ -1,4 +1,4 @@
-"""Frames as packets: a link is read the way data planes read it, in C (`_native/frames.c`).
+"""Frames as packets, read the way data planes read a link, in C (`_native/frames.c`).
 
 VLAN tags are looked through. Behind an IPv6 header the upper-layer protocol is searched past hop-by-hop and destination
 options, routing, authentication and fragment headers, as Open vSwitch does. A later fragment shows no ports. Ports,

@@ -69,7 +69,10 @@ class Refusals:
             self._firsts.setdefault(refusal, request)
 
     def _find_key(self, refusal: Refusal) -> Refusal:
-        """Return under what a refusal is counted: itself, without its address, or with all others of its tenant."""
+        """Return the refusal under which one is counted.
+
+        That is itself, the same without its address, or one for all others of its tenant.
+        """
         payer = f"principal {refusal.actor.who}" if refusal.tenant is None else f"tenant {refusal.tenant}"
         bare = replace(refusal, actor=Actor(refusal.actor.who))
         for each, most in ((refusal, MOST_KEYS), (bare, 2 * MOST_KEYS)):

@@ -308,7 +308,7 @@ class LocalSwitch:
 
 
 def read_device(name: str) -> Device | None:
-    """Return what the kernel says of an interface of this machine; None where it has none of that name."""
+    """Return what the kernel says of an interface; None where it has none."""
     folder = _DEVICES / name
     try:
         mtu = int((folder / "mtu").read_text(encoding="ascii"))

@@ -1,4 +1,4 @@
-"""Cores that poll the uplink of a daemon that forwards itself, by AF_XDP: what is refused, and the commands."""
+"""Cores that poll a switch's uplink by AF_XDP: refusals, and commands."""
 
 from __future__ import annotations
 
