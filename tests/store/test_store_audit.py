@@ -15,6 +15,7 @@ from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.trail import Verified, Verifier
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import AddressGroup, GroupName
 from orchestrator.store import Store, StoreSettings
 from orchestrator.store.audit import Actor, Wanted
 from orchestrator.store.unit import Unit
@@ -282,6 +283,26 @@ def test_an_entry_tells_the_rows_of_a_list_that_changed(store: Store) -> None:
     assert first[0] is None
     assert second == (first[1], again[0])
     assert again[1] == first[1]
+
+
+def test_an_entry_tells_what_is_said_of_a_group(store: Store) -> None:
+    with store.write() as unit:
+        unit.domains.create("pop")
+        number = unit.tenants.create("blue", domain="pop", name="", prefixes=[Prefix.parse("10.0.0.0/16")]).number
+
+    def describe(description: str) -> tuple[str | None, str | None]:
+        group = AddressGroup(GroupName("web"), (Prefix.parse("192.0.2.0/24"),), description)
+        with store.write() as unit:
+            unit.groups.put("blue", group, author="member:1")
+            unit.events.append("group.written", "blue", {})
+            entry = unit.audit.page(Wanted(tenant=number), marker=None, limit=1, newest=True)[0]
+        return entry.before, entry.after
+
+    describe("one")
+    second, third, fourth = describe("two"), describe("one"), describe("two")
+    assert second[1] == third[0] != second[0] == third[1]
+    assert fourth == second
+    assert None not in second
 
 
 def test_what_is_only_seen_to_happen_is_no_act(store: Store) -> None:

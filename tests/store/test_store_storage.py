@@ -10,10 +10,13 @@ from store.conftest import FakeWall
 from store.scenes import acl, populate, rule
 
 from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import AddressGroup, GroupName
 from orchestrator.store import Store, StoreSettings
 from orchestrator.store.records import Quota
 
 _COUNT = """SELECT (SELECT coalesce(sum(length(body) + 128), 0) FROM acl_rules)
+                 + (SELECT coalesce(sum(length(description) + 128), 0) FROM acl_groups)
                  + (SELECT coalesce(sum(length(prefix) + 128), 0) FROM acl_group_members)"""
 
 
@@ -60,6 +63,28 @@ def test_what_is_stored_is_counted_by_what_changed(open_another: Callable[..., S
         unit.acls.insert_rule("blue", rule("r3", port=7), position=0, author="ann")
         unit.acls.move_rule("blue", "r3", position=4, author="ann")
     assert used(store) == counted(store)
+
+
+def describe_group(store: Store, description: str) -> None:
+    group = AddressGroup(GroupName("web"), (Prefix.parse("192.0.2.0/24"),), description)
+    with store.write() as unit:
+        unit.groups.put("blue", group, author="ann")
+
+
+def test_what_is_said_of_groups_is_charged_too(open_another: Callable[..., Store]) -> None:
+    """Else a member fills the disk with one group, whose long description is another one in each version."""
+    store = open_another(settings=StoreSettings(versions_kept=5))
+    populate(store)
+    before = used(store)
+    for number in range(10):
+        describe_group(store, f"{number}" * 10_000)
+        assert used(store) == counted(store) >= before + 10_000 * min(number + 1, 5)
+    with store.write() as unit:
+        unit.groups.delete("blue", "web", author="ann")
+    assert used(store) == counted(store)
+    limit(store, stored_bytes=60_000)
+    with pytest.raises(TooLarge, match="the quota is 60000"):
+        describe_group(store, "x" * 60_000)
 
 
 def test_the_oldest_versions_go_where_the_quota_is_full(store: Store, wall: FakeWall) -> None:

@@ -327,7 +327,10 @@ def write(tx: Transaction, tenant: int, version: int, changes: Iterable[GroupCha
 
 def _replace_description(tx: Transaction, tenant: int, version: int, change: GroupChange) -> None:
     mine = holds_now(acl_groups, tenant) & (_groups.name == change.name)
-    tx.write(update(acl_groups).where(mine).values(until_version=version))
+    ended = tx.write(update(acl_groups).where(mine).values(until_version=version).returning(_groups.description)).all()
+    edited = tx.edit(tenant)
+    edited.end((change.name, row.description) for row in ended)
     if change.description is not None:
         row = {"tenant": tenant, "since_version": version, "name": change.name, "description": change.description}
         tx.write(insert(acl_groups).values(**row))
+        edited.begin([(change.name, change.description)])

@@ -332,7 +332,11 @@ _FORGOTTEN_BYTES = tuple(
             table.c.tenant == bindparam("of_tenant"), table.c.until_version <= bindparam("oldest")
         )
     )
-    for table, text in ((acl_rules, _rules.body), (acl_group_members, acl_group_members.c.prefix))
+    for table, text in (
+        (acl_rules, _rules.body),
+        (acl_groups, acl_groups.c.description),
+        (acl_group_members, acl_group_members.c.prefix),
+    )
 )
 
 
