@@ -8,7 +8,8 @@ A turn keeps others waiting and cannot be ended from outside; a process can. So 
 gets its turn once a process has been through the same work in time. The turn then does it again, from what the domain
 holds: nothing of the process's is published, and every list is proven in one way. While it works, others write.
 
-Each tenant has one process at a time, and a few of its lists wait; of more it is told to come again.
+Each tenant has one process at a time, and a few of its lists wait; of more it is told to come again. A process that
+becomes free is for the tenant that had one longest ago, or never: tenants that act together keep out nobody else.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ _TRIES = 4
 """A write begins so often: once, and again after each time that a list had to be tried first."""
 _KEPT = 8
 """Lists that were in time are remembered until their turn has come."""
+ENDING_S = 5.0
+"""A list waits for a process as long as another one may take, and so long for the end of that."""
+_MOST_SERVED = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +91,55 @@ class _Turn:
     asked: int = 0
 
 
+class Places:
+    """Places at a few processes, for the tenant that had one longest ago. Safe to share between threads."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._changed = threading.Condition()
+        self._waiting: dict[object, str] = {}
+        """Who waits, in the order in which they came."""
+        self._served: OrderedDict[str, None] = OrderedDict()
+        """Who had a place, longest ago first."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return len(self._waiting)
+
+    def take(self, tenant: str, within_s: float) -> bool:
+        """Take a place; return False where none is given to this tenant in time."""
+        me = object()
+        with self._changed:
+            self._waiting[me] = tenant
+            try:
+                if not self._changed.wait_for(lambda: self._free > 0 and self._find_next() is me, within_s):
+                    return False
+                self._free -= 1
+            finally:
+                del self._waiting[me]
+                self._changed.notify_all()  # whoever is next now may go, if there is a place
+            self._served[tenant] = None
+            self._served.move_to_end(tenant)
+            if len(self._served) > _MOST_SERVED:
+                self._served.popitem(last=False)
+        return True
+
+    def give_back(self) -> None:
+        """Give a place back, which wakes who waits."""
+        with self._changed:
+            self._free += 1
+            self._changed.notify_all()
+
+    def _find_next(self) -> object:
+        """Return who is next: of those never served the first, else the one served longest ago."""
+        new = next((each for each, tenant in self._waiting.items() if tenant not in self._served), None)
+        if new is not None:
+            return new
+        order = {tenant: place for place, tenant in enumerate(self._served)}
+        return min(self._waiting, key=lambda each: order[self._waiting[each]])
+
+
 class Precompiler:
     """A few processes, each started when first needed and kept. Safe to share between threads.
 
@@ -105,10 +158,15 @@ class Precompiler:
         self._limit_s = limit_s
         self._memory_mib = memory_mib
         self._workers = [Worker(f"list {number}", memory_mib) for number in range(processes)]
-        self._free = threading.BoundedSemaphore(processes)
+        self._places = Places(processes)
         self._lock = threading.Lock()
         self._turns: dict[str, _Turn] = {}
         self._in_time: OrderedDict[str, tuple[LongList, ...]] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many lists wait for a process."""
+        return self._places.waiting
 
     def was_in_time(self, long: LongList) -> bool:
         """Return whether a process was through with this very list."""
@@ -120,17 +178,17 @@ class Precompiler:
         """Compile and prove a list in a process, unless that was done.
 
         Raises TooLarge when that takes too long or too much memory, what compiling and proving raise, Busy when no
-        process is free in that time or it ended twice, TooOften when several of the tenant's wait already.
+        process is free for it in that time or it ended twice, TooOften when several of the tenant's wait already.
         """
         with self._turn_of(long.tenant):
             if self.was_in_time(long):
                 return
-            if not self._free.acquire(timeout=self._limit_s):
+            if not self._places.take(long.tenant, self._limit_s + ENDING_S):
                 raise Busy("other long lists are being compiled: try again", after_s=self._limit_s)
             try:
                 self._compile_list(long)
             finally:
-                self._free.release()
+                self._places.give_back()
             with self._lock:
                 latest = self._in_time.get(long.tenant, ())[-_WAITING - 1 :]  # others of these still await their turn
                 self._in_time[long.tenant] = (*latest, long)

@@ -20,9 +20,9 @@ from orchestrator.control import precompiling
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
-from orchestrator.control.precompiling import LongList, Precompiler
+from orchestrator.control.precompiling import LongList, Places, Precompiler
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.workbench import MEMORY_MIB
+from orchestrator.control.workbench import MEMORY_MIB, Work, Worker
 from orchestrator.control.writequeue import WriteQueue
 from orchestrator.errors import Busy, NotEquivalent, TooLarge, TooOften
 from orchestrator.policy.addresses import Prefix
@@ -292,6 +292,61 @@ def test_others_write_and_have_long_lists_while_one_takes_its_time(
     assert [type(each) for each in refused] == [TooOften]
     assert world.version("red") == 3
     assert world.version("blue") == 2
+
+
+def test_of_those_who_wait_the_one_that_had_a_process_longest_ago_goes_first() -> None:
+    """Tenants that send long lists one after the other do not keep a fourth one out."""
+    places, came = Places(1), []
+    for tenant in ("red", "green", "blue", "red"):
+        assert places.take(tenant, 0)
+        assert not places.take("grey", 0)
+        places.give_back()
+    assert places.take("grey", 0)
+
+    def come(tenant: str) -> None:
+        assert places.take(tenant, PATIENCE_S)
+        came.append(tenant)
+        places.give_back()
+
+    with ThreadPoolExecutor(5) as threads:
+        for number, tenant in enumerate(("red", "blue", "new", "green", "newer"), 1):
+            threads.submit(come, tenant)
+            until(lambda number=number: places.waiting == number)
+        places.give_back()
+    assert came == ["new", "newer", "green", "blue", "red"]
+    assert places.take("grey", 0), "who gave up waiting took no place along"
+
+
+def test_a_process_is_for_the_tenant_that_had_one_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    may_end = threading.Event()
+
+    def take_time(_worker: Worker, work: Work, _deadline: float) -> None:
+        order.append(str(work.arguments[0]))
+        assert may_end.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Worker, "take", lambda _worker, _within_s: True)
+    monkeypatch.setattr(Worker, "do", take_time)
+    slow = Precompiler(PATIENCE_S, long_flows=LONG, processes=1)
+    lists = [LongList(tenant, of_rules(1 + more), ReturnTraffic.ESTABLISHED)
+             for more in range(2) for tenant in ("red", "green")]  # fmt: skip
+    with ThreadPoolExecutor(5) as threads:
+        done = [threads.submit(slow.try_list, each) for each in lists[:2]]
+        until(lambda: len(order) == 1)
+        may_end.set()
+        for each in done:
+            each.result(PATIENCE_S)
+        may_end.clear()
+        first = threads.submit(slow.try_list, lists[2])
+        until(lambda: len(order) == 3)
+        done = [threads.submit(slow.try_list, lists[3])]
+        until(lambda: slow.waiting == 1)
+        done.append(threads.submit(slow.try_list, LongList("blue", of_rules(1), ReturnTraffic.ESTABLISHED)))
+        until(lambda: slow.waiting == 2)
+        may_end.set()
+        for each in (first, *done):
+            each.result(PATIENCE_S)
+    assert order[2:] == ["red", "blue", "green"]
 
 
 def test_a_list_that_was_tried_stays_so_while_the_tenants_next_ones_are(world: World) -> None:
