@@ -2,8 +2,10 @@
 
 Findings, differences and costs of a list can take seconds, and minutes with lists made for it. Here it neither holds up
 the service's other threads nor outlives the caller's patience: the process is killed and, for the next piece of work,
-started anew. There are two, one piece at a time each: a question for a list's costs, which takes longest, holds up
-nobody who asks for findings of another. A process that takes more than `MEMORY_MIB` is refused the rest, and ended.
+started anew. There are two, one piece at a time each, and a tenant has one at a time (`api/questions.py`): a question
+for a list's costs, or for findings that take long, holds up nobody who asks for findings of another. A process that
+takes more than `MEMORY_MIB` is refused the rest, and ended, and where the processor is short it comes after the service
+itself.
 
 Lists get there in their native form, which takes a tenth of what pickling their rules one by one does, and only once:
 the questions about a list come together, and a list that both ends have is called by its number.
@@ -16,6 +18,7 @@ import functools
 import gc
 import io
 import multiprocessing
+import os
 import pickle
 import resource
 import signal
@@ -23,6 +26,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -43,6 +47,12 @@ _LISTS = 3
 
 MEMORY_MIB = 4096
 """A process takes no more of its own: sixteen times what it takes for the slowest lists that pass the ceiling."""
+
+ASIDE_S = 1.0
+"""So long a judgement waits for the process that remembers, before it is made in the other one from nothing."""
+
+NICER = 5
+"""By so much a process gives way to others of the machine: writes, databases and switches go first."""
 
 _IDLE_S = 5.0
 """When nothing was asked for so long, there is time to collect garbage: longer than somebody who looks at a page takes
@@ -98,9 +108,16 @@ class Workbench:
         return self._do_work(at_once, self.other, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """Run a function always in the same process, which remembers earlier judgements."""
+        """Run a function in the process that remembers earlier judgements.
+
+        Where that is at work for others for longer than `ASIDE_S`, and the other one is free, it is done there.
+        """
         stages.lap(stages.LOOK)
-        return self._do_work(None, self._judge, within_s, Work(function, arguments, named))  # type: ignore[no-any-return]
+        deadline = time.monotonic() + within_s
+        asked = ((self._judge, min(ASIDE_S, within_s)), (self.other, 0.0))
+        taken = next((worker for worker, wait_s in asked if worker.take(wait_s)), None)
+        work = Work(function, arguments, named)
+        return self._do_work(taken, self._judge, deadline - time.monotonic(), work)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Kill the processes with their work.
@@ -112,7 +129,7 @@ class Workbench:
 
     def _do_work(self, taken: Worker | None, otherwise: Worker, within_s: float, work: Work) -> Any:
         deadline = time.monotonic() + within_s
-        if taken is None and not otherwise.take(within_s):
+        if taken is None and not otherwise.take(max(0.0, within_s)):
             stages.lap(stages.WAIT)
             raise Busy("others are having their lists looked at: try again")
         stages.lap(stages.WAIT)
@@ -257,6 +274,8 @@ class _Received:
 
 def _serve(channel: Connection, memory_mib: int) -> None:
     """Run the process: take work, return values and errors, until the other end closes."""
+    with suppress(OSError):  # a container may forbid it, and the work is done all the same
+        os.nice(NICER)
     resource.setrlimit(resource.RLIMIT_DATA, (memory_mib << 20, memory_mib << 20))
     gc.disable()  # it would walk over every rule while somebody waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interrupt is for the service, which ends this process

@@ -94,6 +94,12 @@ def test_what_takes_too_much_memory_is_ended() -> None:
         small.close()
 
 
+def test_it_gives_way_to_the_service(bench: Workbench) -> None:
+    nicest = 19
+    assert bench.run(PATIENCE_S, os.nice, 0) == min(os.nice(0) + workbench.NICER, nicest)
+    assert workbench.NICER > 0
+
+
 def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     with pytest.raises(AclflowError, match="has ended"):
         bench.run(PATIENCE_S, die)
@@ -151,12 +157,19 @@ def test_who_comes_meanwhile_is_served_by_the_other(bench: Workbench, tmp_path: 
         assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
-def test_who_must_wait_too_long_is_told(bench: Workbench, tmp_path: Path) -> None:
+def test_judgements_of_one_hold_up_no_other_judgement(bench: Workbench, tmp_path: Path) -> None:
+    """Findings of a list that was made to take long: the next list's are found in the other process meanwhile."""
+    judge = bench.judge(PATIENCE_S, os.getpid)
     with at_work(bench.judge, tmp_path, "a judge"):
-        with pytest.raises(Busy):
-            bench.judge(0.2, abs, -3)
-        with at_work(bench.run, tmp_path, "somebody"), pytest.raises(Busy):
-            bench.run(0.2, abs, -3)
+        assert bench.judge(PATIENCE_S / 2, os.getpid) != judge
+    assert bench.judge(PATIENCE_S, os.getpid) == judge
+
+
+def test_who_must_wait_too_long_is_told(bench: Workbench, tmp_path: Path) -> None:
+    with at_work(bench.judge, tmp_path, "a judge"), at_work(bench.run, tmp_path, "somebody"):
+        for ask in (bench.run, bench.judge):
+            with pytest.raises(Busy):
+                ask(0.2, abs, -3)
 
 
 def same(one: Acl, other: Acl) -> tuple[bool, int]:
