@@ -3,6 +3,7 @@
 Each has a bucket, which is filled at a steady rate:
 
     tenant 'red'     [#######   ]   1,200 a minute, 1,200 at once      all its members' tokens together
+    tenant 'red'     [######### ]   100,000 a day, 100,000 at once     the same: what it adds to the audit trail
     token 7          [##########]   60,000 a minute                    an administrator's
     192.0.2.7        [###       ]   600 refusals a minute              callers of an address that are not known
 
@@ -27,8 +28,9 @@ from orchestrator.errors import TooOften
 from orchestrator.policy.addresses import find_network
 from orchestrator.store.records import Principal, Role
 
+_DAY_MINUTES = 1440
 _MOST = 10_000
-"""Buckets in memory; the one that was used longest ago, which is full again, goes first."""
+"""Buckets of a kind in memory; the one that was used longest ago, which is likely full again, goes first."""
 _MOST_KNOWN = 100_000
 """Tokens and certificates that are remembered as good; the one that was used longest ago goes first."""
 
@@ -44,12 +46,12 @@ class _Bucket:
 class _Buckets:
     """Buckets by name, filled at one rate and full at first.
 
-    Not safe between threads.
+    `most` are in a full one, a minute's where it is None. Not safe between threads.
     """
 
-    def __init__(self, a_minute: float, ticks: Callable[[], float]) -> None:
+    def __init__(self, a_minute: float, ticks: Callable[[], float], most: float | None = None) -> None:
         self.a_minute = a_minute
-        self._most = max(1.0, a_minute)
+        self._most = max(1.0, a_minute if most is None else most)
         self._ticks = ticks
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
@@ -85,10 +87,14 @@ class Rates:
         tenant_a_minute: float = 1_200.0,
         administrator_a_minute: float = 60_000.0,
         *,
+        tenant_a_day: float = 100_000.0,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tenants = _Buckets(tenant_a_minute, ticks)
-        self._administrators = _Buckets(administrator_a_minute, ticks)
+        self._tenants = {
+            f"{tenant_a_minute:g} changes a minute": _Buckets(tenant_a_minute, ticks),
+            f"{tenant_a_day:g} changes a day": _Buckets(tenant_a_day / _DAY_MINUTES, ticks, tenant_a_day),
+        }
+        self._administrators = {f"{administrator_a_minute:g} changes a minute": _Buckets(administrator_a_minute, ticks)}
         self._lock = threading.Lock()
 
     def take(self, principal: Principal) -> None:
@@ -100,11 +106,13 @@ class Rates:
         else:
             whose, buckets = f"token {principal.token_id}", self._administrators
         with self._lock:
-            wait_s = buckets.take(whose)
+            waits = {limit: each.wait_s(whose) for limit, each in buckets.items()}
+            limit, wait_s = max(waits.items(), key=lambda found: found[1])
+            if not wait_s:
+                for each in buckets.values():
+                    each.take(whose)
         if wait_s:
-            raise TooOften(
-                f"{whose} may ask for {buckets.a_minute:g} changes a minute: come back in {wait_s} s", after_s=wait_s
-            )
+            raise TooOften(f"{whose} may ask for {limit}: come back in {wait_s} s", after_s=wait_s)
 
 
 @dataclass(frozen=True, slots=True)

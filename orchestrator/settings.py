@@ -37,6 +37,7 @@ _ABOVE_ZERO = (
     "busy_timeout_s",
     "token_days",
     "tenant_changes_a_minute",
+    "tenant_changes_a_day",
     "stranger_refusals_a_minute",
     "audit_days",
     "tenant_flows_limit",
@@ -109,6 +110,8 @@ class Settings:
     Empty: where there is no `audit_file` either, the machine's own log (/dev/log), if it has one."""
     tenant_changes_a_minute: float = 1200.0
     """How many changes all members of a tenant together may ask for in a minute; more are answered 429."""
+    tenant_changes_a_day: float = 100_000.0
+    """The same for a day: so a tenant adds little to the audit trail, however long it goes on."""
     stranger_refusals_a_minute: float = 600.0
     """How many requests without a good token may be refused for one address (of IPv6: a /64) in a minute; more are
     answered 429 unlooked at, but for callers whose token was good at this service before."""
@@ -236,6 +239,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "audit_days": float,
         "audit_file": _read_optional_path,
         "tenant_changes_a_minute": float,
+        "tenant_changes_a_day": float,
         "stranger_refusals_a_minute": float,
         "packet_log_key": _read_optional_path,
         "packet_log_file": _read_optional_path,

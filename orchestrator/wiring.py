@@ -148,7 +148,7 @@ def wire_parts(store: Store, settings: Settings, clock: Callable[[], dt.datetime
     control = core.control
     services = Services(
         control=control,
-        rates=Rates(settings.tenant_changes_a_minute),
+        rates=Rates(settings.tenant_changes_a_minute, tenant_a_day=settings.tenant_changes_a_day),
         strangers=Strangers(settings.stranger_refusals_a_minute),
         refusals=refusals,
         enforcement=core.enforcement,

@@ -16,6 +16,7 @@ import pytest
 from patience import PATIENCE_S, until
 from served import Served, served
 
+from api.rates import Rates
 from orchestrator import wiring
 from orchestrator.bootstrap import build_service
 from orchestrator.client import Client
@@ -26,9 +27,10 @@ from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.trail import Verified, Verifier
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import TenantId
 from orchestrator.settings import Settings
 from orchestrator.store.audit import Actor
-from orchestrator.store.records import Role
+from orchestrator.store.records import Principal, Role
 from orchestrator.wire.audit import AuditAnchor, AuditEntry
 from orchestrator.wire.tenants import Limits
 
@@ -376,6 +378,39 @@ def test_a_tenant_writes_only_so_often(tmp_path: Path) -> None:
             member.acls.put("blue", acl(80))  # type: ignore[arg-type]
         with running.client(running.make_token(Role.MEMBER, "red")) as other:
             other.acls.put("red", acl(80))  # type: ignore[arg-type]
+
+
+def test_a_tenant_fills_the_trail_only_so_fast(tmp_path: Path) -> None:
+    """Whatever it may write in a minute, it goes on as a day's share allows."""
+    with served(tmp_path, tenant_changes_a_day=10) as running, running.client() as admin:
+        admin.domains.create("pop")
+        admin.tenants.create("blue", domain="pop", prefixes=[Prefix.parse("10.0.0.0/16")])
+        with running.http(running.make_token(Role.MEMBER, "blue")) as http:
+            answers = [http.put("/v1/tenants/blue/acl", json={"rules": []}, headers={"If-Match": "*"})
+                       for _ in range(11)]  # fmt: skip
+            assert http.get("/v1/tenants/blue").status_code == 200
+        assert [each.status_code for each in answers] == [200] * 10 + [429]
+        assert "10 changes a day" in answers[-1].json()["detail"]
+        assert 8_000 < int(answers[-1].headers["Retry-After"]) <= 8_640
+        admin.acls.put("blue", acl(80))  # type: ignore[arg-type]
+
+
+def test_a_refused_change_takes_no_share_of_the_day() -> None:
+    now = 0.0
+    rates = Rates(2, tenant_a_day=4, ticks=lambda: now)
+    member = Principal(1, Role.MEMBER, TenantId("blue"))
+    for _ in range(2):
+        rates.take(member)
+    for _ in range(9):
+        with pytest.raises(TooOften, match="2 changes a minute"):
+            rates.take(member)
+    now = 60.0
+    for _ in range(2):
+        rates.take(member)
+    now = 120.0
+    with pytest.raises(TooOften, match="4 changes a day") as refused:
+        rates.take(member)
+    assert 21_000 < (refused.value.after_s or 0) <= 21_600
 
 
 def test_the_key_is_the_services_alone(tmp_path: Path) -> None:
