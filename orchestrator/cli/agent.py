@@ -20,7 +20,7 @@ from orchestrator.cli.options import Url, taking
 from orchestrator.compile.filters.cacherows import CLASSIFIER
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.compile.nftables.served import REHOME
-from orchestrator.enforce.agent import AgentSettings, run_agent
+from orchestrator.enforce.agent import AgentSettings, list_beside, run_agent
 from orchestrator.enforce.drivers.bpf.cachefront import BpfFront
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
@@ -32,6 +32,7 @@ from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.enforce.drivers.queue.engine import Setup
 from orchestrator.enforce.drivers.queue.machine import Batching
 from orchestrator.enforce.drivers.queue.tool import Hook, Led, queue_driver
+from orchestrator.enforce.guardtable import leg_guard
 from orchestrator.enforce.standing import Device, Timing
 from orchestrator.errors import BadInput, Missing
 from orchestrator.logs import configure_logging
@@ -194,6 +195,10 @@ class Between:
             "--interface", help="Packets are forwarded between these, whose sources are believed; default: all."
         ),
     ] = None
+    guard_only: Annotated[
+        bool,
+        typer.Option("--guard-only", help="Only write the table that keeps legs from this machine, as at its boot."),
+    ] = False
 
     @property
     def legs(self) -> Legs:
@@ -246,6 +251,10 @@ def agent(
     """
     settings = load()
     configure_logging(settings)
+    if between.guard_only:
+        is_server = driver is FilterName.FIREWALL_SERVER
+        leg_guard(between.legs, list_beside(between.names, between.legs, is_server=is_server)).close()
+        return
     make = DRIVERS[driver][1]
     if driver is FilterName.QUEUE:
         make = partial(queueing.maker(between.names), legs=between.legs)

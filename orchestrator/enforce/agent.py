@@ -137,8 +137,13 @@ class AgentSettings:
     @property
     def beside(self) -> tuple[str, ...]:
         """Interfaces that packets are forwarded to and from besides the legs."""
-        others = tuple(name for name in self.interfaces if name not in self.legs.names)
-        return (*others, REHOME) if self.is_server else others
+        return list_beside(self.interfaces, self.legs, is_server=self.is_server)
+
+
+def list_beside(interfaces: Collection[str], legs: Legs, *, is_server: bool) -> tuple[str, ...]:
+    """Return the interfaces that packets are forwarded to and from besides the legs."""
+    others = tuple(name for name in interfaces if name not in legs.names)
+    return (*others, REHOME) if is_server else others
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def test_systemd_never_gives_a_unit_up() -> None:
     """One that ends at once while its database is away is started every second, and comes back when that does."""
     units = {unit.name: unit.read_text() for unit in (PACKAGING / "systemd").glob("*.service")}
     again = {name: text for name, text in units.items() if "\nRestart=" in text}
-    assert units.keys() - again.keys() == {"aclflow-backup.service"}
+    assert units.keys() - again.keys() == {"aclflow-backup.service", "aclflow-legs.service"}
     for name, text in again.items():
         assert "StartLimitIntervalSec=0" in text.partition("[Service]")[0].splitlines(), name
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "packaging/systemd").glob("*.service"))
@@ -75,12 +76,37 @@ def test_a_unit_that_gives_its_rights_back_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_has_a_user_of_its_own_and_says_what_it_calls(unit: Path) -> None:
     said = settings_of(unit)
-    own = {"aclflow-backup": "aclflow"}.get(unit.stem, unit.stem)
+    own = {"aclflow-backup": "aclflow", "aclflow-legs": "aclflow-agent"}.get(unit.stem, unit.stem)
     assert said.get("User", ["root"]) == (["root"] if unit.stem in ROOTS else [own])
     for name in ("CapabilityBoundingSet", "SystemCallFilter", "RestrictAddressFamilies", "NoNewPrivileges"):
         assert name in said, name
     if unit.stem not in ROOTS:  # a user has the rights that it is given, and root those that it is left
         assert said.get("AmbientCapabilities", [""]) == said["CapabilityBoundingSet"]
+
+
+def test_legs_are_guarded_before_anything_listens() -> None:
+    """Before the network, which sshd waits for, and with the arguments of the agent that guards them from then on."""
+    said, agent = (
+        settings_of(ROOT / f"packaging/systemd/{name}.service") for name in ("aclflow-legs", "aclflow-agent")
+    )
+    assert "network-pre.target" in said["Before"][0].split()
+    assert said["DefaultDependencies"] == ["no"]
+    assert said["ExecStart"] == [f"{agent['ExecStart'][0]} --guard-only"]
+    assert said["EnvironmentFile"][0] == agent["EnvironmentFile"][0]
+    assert said["WantedBy"] == ["sysinit.target"]
+
+
+def test_the_playbook_has_legs_guarded_from_the_boot_on() -> None:
+    role = ROOT / "ansible/roles/firewall_vnf"
+    assert (role / "files/aclflow-legs.service").resolve() == ROOT / "packaging/systemd/aclflow-legs.service"
+    tasks = yaml.safe_load((role / "tasks/main.yml").read_text())
+    [enabled] = [each["ansible.builtin.systemd_service"] for each in tasks
+                 if each.get("ansible.builtin.systemd_service", {}).get("name") == "aclflow-legs"]  # fmt: skip
+    assert enabled["enabled"] is True
+    gone = [
+        each.get("vars", {}).get("aclflow_unit") for each in yaml.safe_load((role / "tasks/remove.yml").read_text())
+    ]
+    assert {"aclflow-agent", "aclflow-legs"} <= {*gone}
 
 
 def test_backups_by_the_timer_have_no_key_of_the_authority() -> None:

@@ -7,6 +7,7 @@ service was stopped. A reboot is what the kernel forgets: no filter, no forwardi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -339,3 +340,17 @@ def test_a_firewall_that_never_got_a_program_forwards_nothing(vnf: Vnf, packets:
     vnf.end_agent(signal.SIGKILL)
     vnf.start_agent()
     eventually(lambda: wrong(vnf, WHOLE, packets) == [], vnf)
+
+
+def test_legs_are_guarded_at_the_boot_by_a_unit_of_their_own(layout: Layout) -> None:
+    """Nothing but the packet filter is there: no service, no state, no program."""
+    rights = with_rights_of("aclflow-legs") if is_readable_by_others() else []
+    agent = [sys.executable, "-m", "orchestrator.cli", "agent"]
+    arguments = ["--driver", "iptables-nft", "--outside", "left", "--inside", "right", "--interface", "more", "--trial"]
+    with Router(layout.prefix) as router:
+        router.run(*rights, *agent, *arguments, "--guard-only")
+        guarded = router.run("nft", "list", "table", "inet", "aclflow_legs")
+        assert router.run("nft", "list", "tables").split() == ["table", "inet", "aclflow_legs"]
+    assert re.search(r'iifname \{ "(left|right)", "(left|right)" \} drop', guarded)
+    [among] = re.findall(r"iifname \{[^}]*\} oifname != \{([^}]*)\} drop", guarded)
+    assert sorted(re.findall(r"\w+", among)) == ["left", "more", "right"]
