@@ -16,7 +16,6 @@ takes long in one keeps no other waiting. A write that moves several domains, or
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from orchestrator.control.publisher import Publisher
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Tiers
 from orchestrator.control.timekeeper import Timekeeper
-from orchestrator.control.units import NO_DOMAIN, LoopUnits
+from orchestrator.control.units import NO_DOMAIN, Homes, LoopUnits
 from orchestrator.control.watches import Watches
 from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TryAgain
@@ -63,38 +62,6 @@ class _Edited:
 
     written: Sequence[Written[Any]]
     steps: Mapping[str, Step]
-
-
-MOST_HOMES = 16_384
-"""The domains of so many tenants are remembered; that of another one takes a look-up."""
-
-
-class Homes:
-    """The domains of the tenants that wrote latest, as they were then. Safe between threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, str] = OrderedDict()
-
-    def find(self, tenant: str) -> str | None:
-        """Return a tenant's domain, if it is remembered."""
-        with self._lock:
-            if tenant in self._known:
-                self._known.move_to_end(tenant)
-            return self._known.get(tenant)
-
-    def keep(self, tenant: str, domain: str) -> None:
-        """Remember a tenant's domain, and forget the one that has not written for longest."""
-        with self._lock:
-            self._known[tenant] = domain
-            self._known.move_to_end(tenant)
-            while len(self._known) > MOST_HOMES:
-                self._known.popitem(last=False)
-
-    def forget(self, tenant: str) -> None:
-        """Forget a tenant's domain."""
-        with self._lock:
-            self._known.pop(tenant, None)
 
 
 class Control:

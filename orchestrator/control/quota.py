@@ -53,7 +53,7 @@ class Usage:
         return self._keep_counts(program.digest, counts)
 
     def hold(self, unit: Unit, program: Program, change: Delta | None, before: Program | None) -> None:
-        """Refuse a change that takes a list over its quota of flow entries, or further over it.
+        """Refuse a change that takes a list over its quota, or further over it.
 
         Raises TooLarge.
 

@@ -1,7 +1,9 @@
-"""Units of work: reads in a snapshot, and writes that are published after their commit."""
+"""Units of work: reads in a snapshot, writes that are published after their commit, and where tenants write."""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -13,6 +15,36 @@ T = TypeVar("T")
 
 NO_DOMAIN = "what moves no domain"
 """Named in place of a domain by work that moves none: it waits for no domain's writers, and they not for it."""
+MOST_HOMES = 16_384
+"""The domains of so many tenants are remembered; that of another one takes a look-up."""
+
+
+class Homes:
+    """The domains of the tenants that wrote latest, as they were then. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def find(self, tenant: str) -> str | None:
+        """Return a tenant's domain, if it is remembered."""
+        with self._lock:
+            if tenant in self._known:
+                self._known.move_to_end(tenant)
+            return self._known.get(tenant)
+
+    def keep(self, tenant: str, domain: str) -> None:
+        """Remember a tenant's domain, and forget the one that has not written for longest."""
+        with self._lock:
+            self._known[tenant] = domain
+            self._known.move_to_end(tenant)
+            while len(self._known) > MOST_HOMES:
+                self._known.popitem(last=False)
+
+    def forget(self, tenant: str) -> None:
+        """Forget a tenant's domain."""
+        with self._lock:
+            self._known.pop(tenant, None)
 
 
 class Units(Protocol):

@@ -17,7 +17,7 @@ import pytest
 from patience import PATIENCE_S, until
 from store.postgres_cluster import Cluster
 
-from orchestrator.control import control
+from orchestrator.control import units
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement
@@ -142,7 +142,7 @@ def test_a_tenant_is_made_beside_a_long_write_of_another_domain(replicas: list[R
 def test_a_tenant_whose_domain_was_forgotten_waits_for_that_domain_alone(
     replicas: list[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "MOST_HOMES", 1)
+    monkeypatch.setattr(units, "MOST_HOMES", 1)
     with long_write(replicas[0], "east"):
         for port, domain in ((80, "west"), (80, "north"), (81, "west")):
             assert replicas[0].control.carry_out(adding(domain, port), payer=f"of-{domain}").generations[domain]

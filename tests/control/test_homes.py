@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.control import control
-from orchestrator.control.control import Homes
+from orchestrator.control import units
+from orchestrator.control.units import Homes
 
 
 def test_the_tenant_that_has_not_written_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_HOMES", 2)
+    monkeypatch.setattr(units, "MOST_HOMES", 2)
     homes = Homes()
     homes.keep("a", "pop")
     homes.keep("b", "pop")
