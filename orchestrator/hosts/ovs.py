@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,7 @@ class LocalSwitch:
 
     def _run_commands(self, commands: tuple[tuple[str, ...], ...], *, check: bool) -> Change:
         if commands and not check:
-            words = [word for command in commands for word in ("--", *command)]
-            self._run_vsctl(*words[1:])
+            self._run_vsctl(*join_commands(commands))
         return Change(commands)
 
     def _check_bridge(self, wanted: Wanted) -> None:
@@ -305,6 +304,11 @@ class LocalSwitch:
                 "ovs-vswitchd); repeat when it answers"
             )
         return Refused(f"{program}: {said}")
+
+
+def join_commands(commands: Iterable[Sequence[str]]) -> list[str]:
+    """Return the words by which `ovs-vsctl` carries out commands in one transaction."""
+    return [word for command in commands for word in ("--", *command)]
 
 
 def read_device(name: str) -> Device | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.lab.processes import Process, alive, spawn
 
 DATABASE = "ovsdb-server"
@@ -104,6 +105,10 @@ class OpenVSwitch:
             self._wait_until_ready(process, self.run_dir / f"{bridge}.mgmt")
         return process
 
+    def add_bridge(self, name: str, datapath: int) -> None:
+        """Make a bridge that forwards nothing unless told to."""
+        self.vsctl(*join_commands(bridge_commands(name, f"{datapath:016x}")))
+
     def vsctl(self, *arguments: str) -> str:
         """Run `ovs-vsctl`; it returns when the switch daemon has followed (unless ``--no-wait``)."""
         return run_program(["ovs-vsctl", "--timeout=15", f"--db=unix:{self._database_socket}", *arguments])
@@ -163,6 +168,18 @@ class OpenVSwitch:
                 return
             time.sleep(0.01)
         raise Unreachable(f"{process.name} did not come up within {_PATIENCE_S:.0f} s")
+
+
+def bridge_commands(name: str, datapath_id: str) -> list[Sequence[str]]:
+    """Return the `ovs-vsctl` commands for a bridge that forwards nothing unless told to."""
+    settings = ("protocols=OpenFlow15", f"other_config:datapath-id={datapath_id}", "other_config:disable-in-band=true")
+    return [("add-br", name), ("set", "bridge", name, "datapath_type=netdev", "fail_mode=secure", *settings)]
+
+
+def control_commands(bridge: str, target: str) -> list[Sequence[str]]:
+    """Return the `ovs-vsctl` commands that have a bridge dial a controller, and try again soon."""
+    patient = ("connection_mode=out-of-band", "max_backoff=1000", "inactivity_probe=5000")
+    return [("set-controller", bridge, target), ("set", "controller", bridge, *patient)]
 
 
 def answers(path: Path) -> bool:

@@ -20,11 +20,11 @@ from typing import NoReturn, TypeVar
 from pyroute2 import IPRoute
 
 from orchestrator.errors import Conflict, Missing
-from orchestrator.hosts.ovs import LocalSwitch
+from orchestrator.hosts.ovs import LocalSwitch, join_commands
 from orchestrator.hosts.switch import Datapath, Wanted, prefix_tracking
 from orchestrator.lab import edge, fabric, namespaces, network, processes, spreader, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
-from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.ovs import OpenVSwitch, bridge_commands, control_commands
 from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE, REHOME_INTERFACE, rehome_addresses
 from orchestrator.lab.processes import Process
 from orchestrator.lab.spec import ROUTER, FirewallSpec, HostSpec, PopSpec
@@ -231,7 +231,7 @@ class Lab:
         unplug, plug = ("del-port", endpoint.host, endpoint.port), ("add-port", target.name, endpoint.port)
         source, destination = self.ovs_of(endpoint.host), self.ovs_of(target.name)
         if source == destination:
-            source.vsctl(*unplug, "--", *plug)
+            source.vsctl(*join_commands((unplug, plug)))
         else:
             source.vsctl(*unplug)
             network.move_port(endpoint.port, source.namespace, destination.namespace)
@@ -322,7 +322,7 @@ def _build_lab(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     for daemon in lab.daemons:
         daemon.create()
         lab.start_database(daemon)
-    lab.ovs.vsctl("--no-wait", *_bridges(spec, lab.controller_address))
+    lab.ovs.vsctl("--no-wait", *join_commands(_make_bridges(spec, lab.controller_address)))
     for daemon in lab.daemons:
         lab.start_switch(daemon)
     if spec.routed:
@@ -344,49 +344,34 @@ def _begin_routed(lab: Lab) -> None:
         lab.start(each.name, each.command, namespace=each.namespace)
 
 
-def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
-    """`ovs-vsctl` commands for the edge, bridges beside it, and hosts' bridges, with their ports."""
-    commands = _bridge(EDGE_BRIDGE, _EDGE_DATAPATH)
+def _make_bridges(spec: PopSpec, controller: tuple[str, int]) -> Iterator[Sequence[str]]:
+    """Yield `ovs-vsctl` commands for the edge, bridges beside it, and hosts' bridges, with their ports."""
+    yield from bridge_commands(EDGE_BRIDGE, _EDGE_DATAPATH)
     firewalls = (port for firewall in spec.firewalls for port, _, _ in firewall.ports)
     for port in (*spec.inner_ports, *(client.port for client in spec.clients), *firewalls):
-        commands += ["--", "add-port", EDGE_BRIDGE, port]
+        yield "add-port", EDGE_BRIDGE, port
     for host in () if spec.routed else spec.hosts:
-        commands += ["--", *_bridge(host.name, host.datapath_id)]
-        commands += ["--", "set-controller", host.name, "tcp:{}:{}".format(*controller)]
-        commands += ["--", "set", "controller", host.name, "connection_mode=out-of-band"]
-        commands += ["max_backoff=1000", "inactivity_probe=5000"]
+        yield from bridge_commands(host.name, host.datapath_id)
+        yield from control_commands(host.name, "tcp:{}:{}".format(*controller))
         ports = (endpoint.port for endpoint in spec.endpoints if endpoint.host == host.name)
         for port in (host.uplink, *ports):
-            commands += ["--", "add-port", host.name, port]
-        commands += [word for command in prefix_tracking(host.name, {}) for word in ("--", *command)]
+            yield "add-port", host.name, port
+        yield from prefix_tracking(host.name, {})
     if spec.servers:
-        commands += _pop_switch(spec, controller[0])
+        yield from _make_pop_switch(spec, controller[0])
     if spec.spread:
-        commands += [
-            "--",
-            *_bridge(spreader.BRIDGE, spreader.DATAPATH),
-            *spreader.SPREAD_SWITCH.commands(EDGE_BRIDGE, controller[0]),
-        ]
-    return commands
+        yield from spreader.SPREAD_SWITCH.commands(EDGE_BRIDGE, controller[0])
 
 
-def _pop_switch(spec: PopSpec, controller: str) -> list[str]:
-    """The edge switch with its servers, and the segment on which servers meet."""
-    commands = ["--", *_bridge(POP_SWITCH.name, POP_SWITCH.datapath), *POP_SWITCH.commands(EDGE_BRIDGE, controller)]
-    commands += ["--", "add-br", REHOME_BRIDGE, "--", "set", "bridge", REHOME_BRIDGE, "datapath_type=netdev"]
+def _make_pop_switch(spec: PopSpec, controller: str) -> Iterator[Sequence[str]]:
+    """Yield commands for the edge switch with its servers, and the segment on which servers meet."""
+    yield from POP_SWITCH.commands(EDGE_BRIDGE, controller)
+    yield "add-br", REHOME_BRIDGE
+    yield "set", "bridge", REHOME_BRIDGE, "datapath_type=netdev"
     for server in spec.servers:
         (left, _, _), (right, _, _) = server.ports
         for bridge, port in ((POP_SWITCH.name, left), (EDGE_BRIDGE, right), (REHOME_BRIDGE, server.rehome_port)):
-            commands += ["--", "add-port", bridge, port]
-    return commands
-
-
-def _bridge(name: str, datapath_id: str) -> list[str]:
-    """One bridge that forwards nothing unless told to."""
-    return [
-        *("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail_mode=secure"),
-        *("protocols=OpenFlow15", f"other_config:datapath-id={datapath_id}", "other_config:disable-in-band=true"),
-    ]
+            yield "add-port", bridge, port
 
 
 def _refuse_second(layout: Layout) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.hosts.ovs import join_commands
+from orchestrator.lab.ovs import OpenVSwitch, bridge_commands, control_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,13 @@ class SideBridge:
     controller_port: int
     joints: Mapping[str, str]
 
-    def commands(self, edge_bridge: str, controller: str) -> list[str]:
-        """`ovs-vsctl` commands for what is behind the bridge's making: its controller's address, its joints."""
-        made = ["--", *self._make_control_commands(self._targets(controller, "tcp")[0])]
+    def commands(self, edge_bridge: str, controller: str) -> Iterator[Sequence[str]]:
+        """Yield `ovs-vsctl` commands for the bridge, its controller's address and its joints."""
+        yield from bridge_commands(self.name, self.datapath)
+        yield from control_commands(self.name, self._targets(controller, "tcp")[0])
         for inner, outer in self.joints.items():
-            made += _make_patch_commands(self.name, inner, outer) + _make_patch_commands(edge_bridge, outer, inner)
-        return made
+            yield from _make_patch_commands(self.name, inner, outer)
+            yield from _make_patch_commands(edge_bridge, outer, inner)
 
     def redial(self, ovs: OpenVSwitch, controller: str, scheme: str) -> None:
         """Make the bridge connect to its controller at once, over ``tcp`` or ``ssl``; flows stay.
@@ -35,16 +37,12 @@ class SideBridge:
         """
         plain, bracketed = self._targets(controller, scheme)
         now = ovs.vsctl("get-controller", self.name).strip()
-        ovs.vsctl("--no-wait", *self._make_control_commands(bracketed if now == plain else plain))
+        ovs.vsctl("--no-wait", *join_commands(control_commands(self.name, bracketed if now == plain else plain)))
 
     def _targets(self, controller: str, scheme: str) -> tuple[str, str]:
         """Return two ways to write where the controller is."""
         return f"{scheme}:{controller}:{self.controller_port}", f"{scheme}:[{controller}]:{self.controller_port}"
 
-    def _make_control_commands(self, target: str) -> list[str]:
-        patient = ["connection_mode=out-of-band", "max_backoff=1000", "inactivity_probe=5000"]
-        return ["set-controller", self.name, target, "--", "set", "controller", self.name, *patient]
 
-
-def _make_patch_commands(bridge: str, port: str, peer: str) -> list[str]:
-    return ["--", "add-port", bridge, port, "--", "set", "interface", port, "type=patch", f"options:peer={peer}"]
+def _make_patch_commands(bridge: str, port: str, peer: str) -> list[Sequence[str]]:
+    return [("add-port", bridge, port), ("set", "interface", port, "type=patch", f"options:peer={peer}")]

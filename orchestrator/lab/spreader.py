@@ -11,6 +11,7 @@ traffic; its controller is `aclflow controller --spreads`.
 from __future__ import annotations
 
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.sidebridge import SideBridge
 
@@ -22,9 +23,9 @@ FROM_CLIENTS, FROM_HOSTS = SPREAD_SWITCH.joints[OUTSIDE_PORT], SPREAD_SWITCH.joi
 
 def attach(ovs: OpenVSwitch, ports: tuple[str, ...]) -> None:
     """Give the bridge a firewall's interfaces."""
-    ovs.vsctl(*(word for port in ports for word in ("--", "--may-exist", "add-port", BRIDGE, port)))
+    ovs.vsctl(*join_commands(("--may-exist", "add-port", BRIDGE, port) for port in ports))
 
 
 def detach(ovs: OpenVSwitch, ports: tuple[str, ...]) -> None:
     """Take a firewall's interfaces from the bridge; they may be gone already."""
-    ovs.vsctl(*(word for port in ports for word in ("--", "--if-exists", "del-port", BRIDGE, port)))
+    ovs.vsctl(*join_commands(("--if-exists", "del-port", BRIDGE, port) for port in ports))

@@ -31,6 +31,7 @@ from traced_switch import (
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.host import Table
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
@@ -298,8 +299,7 @@ def test_packets_that_look_alike_share_a_cache_entry(ovs: DummyOvs, traced: Trac
     megaflow = traced.megaflow(f"{FROM_UPLINK},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.1,tp_src=1024,tp_dst=80")
     assert "nw_src=8.0.0.0/7," in megaflow
     assert "tp_src" not in megaflow
-    tracked = [word for command in prefix_tracking("br0", {}) for word in ("--", *command)]
-    ovs.vsctl(*tracked[1:])
+    ovs.vsctl(*join_commands(prefix_tracking("br0", {})))
     megaflow = traced.megaflow(f"{FROM_UPLINK},tcp6,ipv6_src=2600::1,ipv6_dst=2001:db8::a,tp_src=1024,tp_dst=80")
     assert "ipv6_src=2400::/6," in megaflow
     assert "tp_src" not in megaflow

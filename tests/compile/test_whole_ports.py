@@ -15,6 +15,7 @@ from traced_switch import GATEWAY, PORT_A, UPLINK, Bridge, Tracer, rows_of
 from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.compile.pipelines.wholeports import find_split_ways
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -103,8 +104,7 @@ def test_a_change_of_the_list_brings_and_takes_the_rows() -> None:
 
 @pytest.fixture
 def traced(ovs: DummyOvs, bridge: Bridge) -> Tracer:
-    tracked = [word for command in prefix_tracking("br0", {}) for word in ("--", *command)]
-    ovs.vsctl(*tracked[1:])
+    ovs.vsctl(*join_commands(prefix_tracking("br0", {})))
     return Tracer(ovs)
 
 

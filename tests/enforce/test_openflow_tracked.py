@@ -22,6 +22,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.pipelines.tracked import REFUSED, zone_of
 from orchestrator.enforce.drivers.openflow.frames import EXTENSION_HEADERS, frame
 from orchestrator.enforce.reading import are_counted
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.policy.addresses import Addresses, Family, Prefix, parse_address
 from orchestrator.policy.connections import ends_of, opening
@@ -287,9 +288,8 @@ def test_connections_of_strangers_share_cache_entries(tracking: Tracking) -> Non
     tracking.load(serving(about("no", Action.DENY, [1 << 17]), ALL))
     real, counts = tracking.twins.real, []
     for start, commands in ((0, ()), (40, prefix_tracking("br0", {}))):
-        words = [word for command in commands for word in ("--", *command)]
-        if words:
-            real.vsctl(*words)
+        if commands:
+            real.vsctl(*join_commands(commands))
         real.control("revalidator/purge")
         assert all(opens(tracking, client) for client in range(start, start + 40))
         counts.append(real.control("dpctl/dump-flows").count("ct_tuple4("))

@@ -22,6 +22,7 @@ from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.lab import namespaces
 from orchestrator.lab.pop import Lab
 from orchestrator.policy.addresses import Family
@@ -91,14 +92,9 @@ def edge_bridge(lab: Lab, servers: Sequence[str]) -> Iterator[EdgeBridge]:
     """An edge switch with ports of these names, `outside` and `wan`."""
     address, port = lab.controller_address
     namespaces.inside(lab.layout.ovs_namespace, lambda: _create_ports((*servers, "wan")))
-    commands = [
-        *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
-        *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
-        *("--", "set-controller", BRIDGE, f"tcp:{address}:{port}"),
-    ]
-    for name in (OUTSIDE, *servers, "wan"):
-        commands += ["--", "add-port", BRIDGE, name]
-    lab.ovs.vsctl(*commands)
+    lab.ovs.add_bridge(BRIDGE, _DATAPATH)
+    lab.ovs.vsctl("set-controller", BRIDGE, f"tcp:{address}:{port}")
+    lab.ovs.vsctl(*join_commands(("add-port", BRIDGE, name) for name in (OUTSIDE, *servers, "wan")))
     sender = namespaces.inside(lab.layout.ovs_namespace, _open)
     with wait_connected(lambda observer: Launcher(Listen(address, port), observer), {_DATAPATH}) as channels:
         device = Switch(channels[_DATAPATH], uplink="wan", tier=Tier.EDGE)

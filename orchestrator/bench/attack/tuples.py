@@ -45,6 +45,7 @@ from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import TRACKED, Wanted, prefix_tracking
 from orchestrator.lab import pop, specfile
 from orchestrator.lab.expect import policy_of
@@ -402,8 +403,7 @@ def _set_lever(lab: Lab, lever: Lever, load: Callable[[], None]) -> None:
 def _set_prefixes(ovs: OpenVSwitch, bridge: str, *, is_tracked: bool) -> None:
     """Have tables of sources and lists track prefixes as configured, or none."""
     wanted = TRACKED if is_tracked else dict.fromkeys(TRACKED, ("tun_id",))
-    commands = prefix_tracking(bridge, {}, wanted)
-    ovs.vsctl(*(word for command in commands for word in ("--", *command)))
+    ovs.vsctl(*join_commands(prefix_tracking(bridge, {}, wanted)))
 
 
 @contextmanager

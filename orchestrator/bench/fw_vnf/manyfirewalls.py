@@ -201,11 +201,7 @@ def _run_switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
     try:
         running.append(switch.start_switch())
         processes.put_first(running[-1])
-        switch.vsctl(
-            *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
-            *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}"),
-            "other_config:disable-in-band=true",
-        )
+        switch.add_bridge(_BRIDGE, _DATAPATH)
         for port in (OUTSIDE_PORT, INSIDE_PORT, *ports):
             switch.vsctl("add-port", _BRIDGE, port)
         yield switch

@@ -136,10 +136,7 @@ def _launcher(links: Links, switch: OpenVSwitch, observer: SwitchObserver) -> La
 def _build_bridge(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
     if ports is Ports.AF_XDP:
         switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
-    switch.vsctl(
-        *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
-        *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
-    )
+    switch.add_bridge(_BRIDGE, _DATAPATH)
     for port in (OUT, UPLINK, *(way.port for way in links.ways())):
         switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")
         complaint = switch.vsctl("get", "interface", port, "error").strip()

@@ -23,6 +23,7 @@ from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
+from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import Allocator, OpenVSwitch
@@ -174,7 +175,7 @@ def vnf_acl(
             raise Missing(f"the library {allocator.value} is not installed: apt-get install libjemalloc2")
         _build_bridge(switch, ports, neighbours)
         if tracks_prefixes:
-            switch.vsctl(*(word for command in prefix_tracking(_BRIDGE, {}) for word in ("--", *command)))
+            switch.vsctl(*join_commands(prefix_tracking(_BRIDGE, {})))
         with wait_connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
             yield VnfAcl(switch, channels, running, polls=ports is Ports.AF_XDP)
     finally:
@@ -220,10 +221,7 @@ def _make_refusal(text: str) -> Refused:
 def _build_bridge(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
     if ports is Ports.AF_XDP:
         switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
-    switch.vsctl(
-        *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
-        *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
-    )
+    switch.add_bridge(_BRIDGE, _DATAPATH)
     for port in neighbours:
         switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, "type=internal")
     for port in (LEFT, RIGHT):
