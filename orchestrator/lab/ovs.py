@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.hosts import polling
 from orchestrator.hosts.ovs import join_commands
 from orchestrator.lab.processes import Process, alive, spawn
 
@@ -45,6 +46,17 @@ class Allocator(enum.Enum):
         """Whether a running process has it."""
         mapped = Path(f"/proc/{process}/maps").read_text(encoding="utf-8")
         return self.value in mapped if self.value else Allocator.JEMALLOC.value not in mapped
+
+
+class Ports(enum.Enum):
+    """The switch's access to its interfaces: packet sockets, or AF_XDP rings with a polling core."""
+
+    SYSTEM = "system"
+    AF_XDP = polling.AF_XDP
+
+
+POLLING_CORE = f"{polling.POLLERS}=0x2"
+"""The daemon's setting by which the machine's second core polls AF_XDP ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,21 @@ class OpenVSwitch:
     def add_bridge(self, name: str, datapath: int) -> None:
         """Make a bridge that forwards nothing unless told to."""
         self.vsctl(*join_commands(bridge_commands(name, f"{datapath:016x}")))
+
+    def configure(self, setting: str) -> None:
+        """Give the daemon a setting of its own, as ``name=value``."""
+        self.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
+
+    def open_port(self, bridge: str, port: str, access: Ports) -> None:
+        """Have a bridge open an interface, its port already or not, by this access.
+
+        Raises Unreachable where the daemon cannot.
+        """
+        opened = ("set", "interface", port, f"type={access.value}")
+        self.vsctl(*join_commands((("--may-exist", "add-port", bridge, port), opened)))
+        complaint = self.vsctl("get", "interface", port, "error").strip()
+        if complaint != "[]":
+            raise Unreachable(f"{access.value} port {port}: {complaint}")
 
     def vsctl(self, *arguments: str) -> str:
         """Run `ovs-vsctl`; it returns when the switch daemon has followed (unless ``--no-wait``)."""

@@ -12,9 +12,10 @@ from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.rules import Kind, Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.bench.traffic.vnf import vnf_acl
 from orchestrator.errors import Drifted, Unreachable
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 
 RULES = 20
 

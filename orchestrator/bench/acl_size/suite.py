@@ -26,10 +26,10 @@ from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.bench.traffic.vnf import vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.ovs import Allocator
+from orchestrator.lab.ovs import Allocator, Ports
 
 
 @dataclass(frozen=True, slots=True)

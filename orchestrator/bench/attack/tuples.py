@@ -46,11 +46,12 @@ from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.hosts.ovs import join_commands
+from orchestrator.hosts.polling import POLLERS
 from orchestrator.hosts.switch import TRACKED, Wanted, prefix_tracking
 from orchestrator.lab import pop, specfile
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.ovs import SWITCH, OpenVSwitch
+from orchestrator.lab.ovs import POLLING_CORE, SWITCH, OpenVSwitch, Ports
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.wire import raw_socket
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
@@ -124,7 +125,6 @@ class Attack:
         return ("" if self.flood == "known" else f"_{self.flood}") + ("_comes_first" if self.is_first else "")
 
 
-_POLLING_CORES = "0x2"
 _AS_CONFIGURED = f"max-idle={Wanted('pop', 'host1', 'up0', ('tcp:127.0.0.1:6653',)).max_idle_ms}"
 """What `aclflow host configure` sets."""
 LEVERS = {
@@ -135,7 +135,7 @@ LEVERS = {
     Lever("without_whole_ports", (_AS_CONFIGURED,)): (
         Attack("known"), Attack("known", is_first=True), Attack("varied"), Attack("endpoint"),
     ),
-    Lever("polled", (_AS_CONFIGURED, f"pmd-cpu-mask={_POLLING_CORES}"), reads_whole=True, polls=True): (
+    Lever("polled", (_AS_CONFIGURED, POLLING_CORE), reads_whole=True, polls=True): (
         Attack("known"), Attack("known", is_first=True), Attack("varied"), Attack("ordinary", is_first=True),
     ),
     Lever("without_prefixes", (_AS_CONFIGURED,), reads_whole=True, tracks_prefixes=False): (
@@ -154,7 +154,7 @@ NOTE = (
     "levers than destination ports read whole (docs/threats.md); comes_first: its entries are looked at first; polled: "
     "the uplink is an AF_XDP port, and of the thread that polls it the part counts in which it had packets"
 )
-_KNOWN_SETTINGS = ("max-idle", "smc-enable", "pmd-cpu-mask")
+_KNOWN_SETTINGS = ("max-idle", "smc-enable", POLLERS)
 _VARIED = 65_536
 """Packets of the flood in which hardly one comes twice in half a minute."""
 
@@ -388,11 +388,8 @@ def _set_lever(lab: Lab, lever: Lever, load: Callable[[], None]) -> None:
     for key in _KNOWN_SETTINGS:
         ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", key)
     for setting in lever.settings:
-        ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:{setting}")
-    ovs.vsctl("set", "interface", host.uplink, f"type={'afxdp' if lever.polls else 'system'}")
-    complaint = ovs.vsctl("get", "interface", host.uplink, "error").strip()
-    if complaint != "[]":
-        raise Unreachable(f"{host.uplink}: {complaint}")
+        ovs.configure(setting)
+    ovs.open_port(name, host.uplink, Ports.AF_XDP if lever.polls else Ports.SYSTEM)
     _set_prefixes(ovs, name, is_tracked=lever.tracks_prefixes)
     load()
     if not lever.reads_whole:

@@ -30,13 +30,14 @@ from orchestrator.bench.traffic.line import SERVER as SERVER_END
 from orchestrator.bench.traffic.rules import Kind, Listed
 from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.talks import Cut, Pace, connect_all, draw_tenth, measure_cut
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.filters.filterprogram import filter_program
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.errors import Drifted, Missing
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, Policy, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import PortRange

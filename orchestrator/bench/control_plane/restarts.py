@@ -32,13 +32,14 @@ from orchestrator.bench.traffic.line import CLIENT, RIGHT, Line
 from orchestrator.bench.traffic.line import SERVER as SERVER_END
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import site
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.compile.pipelines.tracked import MIDSTREAM_PRIORITY
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import Drifted, Missing
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.policy.addresses import Addresses, parse_address
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -39,12 +39,12 @@ from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.rules import Kind, Listed
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted, Missing
 from orchestrator.lab import namespaces
 from orchestrator.lab.network import INTERFACE
-from orchestrator.lab.ovs import run_program
+from orchestrator.lab.ovs import Ports, run_program
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.spec import PopSpec

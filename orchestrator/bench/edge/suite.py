@@ -27,12 +27,12 @@ from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.iperf import received_frames
 from orchestrator.bench.traffic.site import site
-from orchestrator.bench.traffic.vnf import Ports
 from orchestrator.compile.lifting.edgeheavy import HeavyTable
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.planner import Popularity
 from orchestrator.errors import Drifted, Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.prefilter import Misdirect

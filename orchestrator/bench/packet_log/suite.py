@@ -22,10 +22,11 @@ from orchestrator.bench.traffic.line import RIGHT, Line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -10,7 +10,7 @@ import numpy as np
 from orchestrator.bench.benchlab import wait_connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
-from orchestrator.bench.traffic.vnf import Ports, handled_packets, megaflows, missed_packets
+from orchestrator.bench.traffic.vnf import handled_packets, megaflows, missed_packets
 from orchestrator.compile.edgeprogram import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.lines import I64
@@ -18,9 +18,9 @@ from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
-from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.errors import Drifted, Refused
 from orchestrator.lab import processes
-from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.ovs import POLLING_CORE, OpenVSwitch, Ports
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Program, Tier
 
@@ -28,7 +28,6 @@ _BRIDGE = "pop"
 _DATAPATH = 0xAC1F00000300
 _CONTROLLER = "127.0.0.1"
 _PATIENCE_S = 30.0
-_POLLING_CORES = "0x2"
 _NONE = FlowTable.of(())
 
 
@@ -135,10 +134,7 @@ def _launcher(links: Links, switch: OpenVSwitch, observer: SwitchObserver) -> La
 
 def _build_bridge(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
     if ports is Ports.AF_XDP:
-        switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
+        switch.configure(POLLING_CORE)
     switch.add_bridge(_BRIDGE, _DATAPATH)
     for port in (OUT, UPLINK, *(way.port for way in links.ways())):
-        switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")
-        complaint = switch.vsctl("get", "interface", port, "error").strip()
-        if complaint != "[]":
-            raise Unreachable(f"{ports.value} port {port}: {complaint}")
+        switch.open_port(_BRIDGE, port, ports)

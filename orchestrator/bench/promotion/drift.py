@@ -30,13 +30,14 @@ from orchestrator.bench.traffic.addresses import SERVER, TENANT, Clients, policy
 from orchestrator.bench.traffic.line import RIGHT, Line
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import serve_line
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence import Proof, prove
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.enforce.driver import Hits
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.placement.choice import Algorithm, Prospects, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Addresses

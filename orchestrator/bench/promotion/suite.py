@@ -27,9 +27,10 @@ from orchestrator.bench.traffic.line import RIGHT
 from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Kind, Listed, Position
 from orchestrator.bench.traffic.site import serve_line, site
-from orchestrator.bench.traffic.vnf import Ports, VnfAcl, vnf_acl
+from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Ports
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import ReturnTraffic
 

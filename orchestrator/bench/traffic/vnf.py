@@ -6,7 +6,6 @@ numbers say what the traffic cost it: upcalls, entries of its cache, CPU time of
 
 from __future__ import annotations
 
-import enum
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +21,11 @@ from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
-from orchestrator.errors import Drifted, Missing, Refused, Unreachable
+from orchestrator.errors import Drifted, Missing, Refused
 from orchestrator.hosts.ovs import join_commands
 from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.lab import processes
-from orchestrator.lab.ovs import Allocator, OpenVSwitch
+from orchestrator.lab.ovs import POLLING_CORE, Allocator, OpenVSwitch, Ports
 from orchestrator.lab.processes import Process
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
@@ -38,14 +37,6 @@ _SETTLE_S = 0.3
 """After a table was replaced, the switch still frees the old one for a while."""
 _PATIENCE_S = 30.0
 """A switch that is flooded answers its controller late."""
-_POLLING_CORES = "0x2"
-
-
-class Ports(enum.Enum):
-    """The switch's access to its interfaces: packet sockets, or AF_XDP rings with a polling core."""
-
-    SYSTEM = "system"
-    AF_XDP = "afxdp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +211,12 @@ def _make_refusal(text: str) -> Refused:
 
 def _build_bridge(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
     if ports is Ports.AF_XDP:
-        switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
+        switch.configure(POLLING_CORE)
     switch.add_bridge(_BRIDGE, _DATAPATH)
     for port in neighbours:
         switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, "type=internal")
     for port in (LEFT, RIGHT):
-        switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")
-        complaint = switch.vsctl("get", "interface", port, "error").strip()
-        if complaint != "[]":
-            raise Unreachable(f"{ports.value} port {port}: {complaint}")
+        switch.open_port(_BRIDGE, port, ports)
 
 
 def _launcher(line: Line, switch: OpenVSwitch, observer: SwitchObserver) -> Launcher:
