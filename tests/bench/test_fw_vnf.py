@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.bench.fw_vnf.manyfirewalls import PAPER_OCTETS, Sizes, filter_text, worst_case
 from orchestrator.bench.fw_vnf.suite import Rates, Values, conclude
-from orchestrator.bench.fw_vnf.vnfsizes import PAPER_OCTETS, Sizes
-from orchestrator.bench.fw_vnf.worstcase import filter_text, worst_case
 from orchestrator.bench.report import write
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone

@@ -12,7 +12,7 @@ from orchestrator.bench.results import Results
 from orchestrator.bench.state_sync import losses, lostsyns, matrix
 from orchestrator.bench.state_sync.matrix import Matrix
 from orchestrator.bench.state_sync.programs import Sharing, Spent
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.state_sync.syncworld import AT_ONCE, MEMBERS, Sizes
 from orchestrator.bench.traffic.downloads import Downloads
 from orchestrator.statesync.states import Confirmation, Context, Level
 

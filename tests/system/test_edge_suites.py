@@ -12,14 +12,14 @@ from orchestrator.bench.edge.suite import Sizes as EdgeSizes
 from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.firewall_server.general import figures
 from orchestrator.bench.firewall_server.serversizes import Sizes as ServerSizes
-from orchestrator.bench.firewall_server.tunnel import CHARON
+from orchestrator.bench.firewall_server.streams import CHARON
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.links import Links
 from orchestrator.bench.pop.shots import datagram, fire
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.results import Results
-from orchestrator.bench.traffic.site import site
+from orchestrator.bench.traffic.line import site
 from orchestrator.lab.layout import Layout
 
 _NARROW = WorldSizes(tenants=8, chunks=16, width=64, functions=4, per_line=8)

@@ -21,8 +21,7 @@ import yaml
 from orchestrator.bench.traffic import filters
 from orchestrator.bench.traffic.addresses import SERVER_ADDRESS, Clients, alone
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.line import CLIENT, MIDDLE, SERVER, Line
-from orchestrator.bench.traffic.site import site
+from orchestrator.bench.traffic.line import CLIENT, MIDDLE, SERVER, Line, site
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.formats.native import acl_from_json
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from orchestrator.bench.firewall_server.managed import DOMAIN, run_servers
-from orchestrator.bench.firewall_server.updates import Updates, burst, check, name, pair, tenant_prefixes
-from orchestrator.bench.traffic.site import site
+from orchestrator.bench.firewall_server.updates import (
+    DOMAIN,
+    Updates,
+    burst,
+    check,
+    name,
+    pair,
+    run_servers,
+    tenant_prefixes,
+)
+from orchestrator.bench.traffic.line import site
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.model import Acl
 

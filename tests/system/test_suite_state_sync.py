@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.state_sync import copies, losses, suite
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.state_sync.syncworld import AT_ONCE, MEMBERS, Sizes
 
 _SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
 _LINES_KEPT = 40

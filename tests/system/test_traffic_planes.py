@@ -10,8 +10,8 @@ import pytest
 from orchestrator.bench.promotion.suite import LIFTED
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import KernelPlane, Plane, SwitchPlane
+from orchestrator.bench.traffic.line import serve_line, site
 from orchestrator.bench.traffic.rules import Kind, Listed, Position
-from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import vnf_acl
 from orchestrator.errors import Drifted, Unreachable
 from orchestrator.lab.layout import Layout

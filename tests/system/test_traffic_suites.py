@@ -14,11 +14,11 @@ import pytest
 from system.leftovers import leftovers
 
 from orchestrator.bench.acl_size import suite as acl_size
-from orchestrator.bench.acl_size.aclsizes import Sizes as AclSizes
+from orchestrator.bench.acl_size.suite import Sizes as AclSizes
 from orchestrator.bench.benchlab import PREFIX
 from orchestrator.bench.control_plane import cuts, restarts
 from orchestrator.bench.fw_vnf import suite as fw_vnf
-from orchestrator.bench.fw_vnf.vnfsizes import Sizes as FwVnfSizes
+from orchestrator.bench.fw_vnf.manyfirewalls import Sizes as FwVnfSizes
 from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.promotion.drift import Drift

@@ -14,22 +14,52 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Self
 
-from orchestrator.bench.acl_size.aclsizes import Sizes
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Plane, SwitchPlane
+from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Load, Plane, SwitchPlane
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
+from orchestrator.bench.traffic.line import serve_line, site
 from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import Listed, Position
-from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import Allocator, Ports
+
+PAPER_COUNTS = (250, 500, *range(1_000, 20_001, 1_000))
+"""The paper's 22 numbers of rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of rules, rounds of everything, and the load.
+
+    `pairs` are further turns of the shortest and the longest list alone, `libc_pairs` such of a switch that allocates
+    with the C library.
+    """
+
+    counts: tuple[int, ...]
+    rounds: int
+    pairs: int
+    libc_pairs: int
+    load: Load
+    step_s: float
+    """The time of a measurement, with its list's loading and the checks of its verdicts, on two cores of 2025."""
+
+    @classmethod
+    def quick(cls) -> Self:
+        load = Load(connections=1_024, at_once=64, seconds=1, trips=30, sources=10)
+        return cls((250, 2_000, 20_000), rounds=3, pairs=15, libc_pairs=5, load=load, step_s=2.7)
+
+    @classmethod
+    def full(cls) -> Self:
+        load = Load(connections=4_096, at_once=64, seconds=1, trips=100, sources=30)
+        return cls(PAPER_COUNTS, rounds=15, pairs=30, libc_pairs=15, load=load, step_s=4.7)
 
 
 @dataclass(frozen=True, slots=True)

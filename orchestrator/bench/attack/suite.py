@@ -25,17 +25,16 @@ import numpy as np
 
 from orchestrator.bench.attack import tuples
 from orchestrator.bench.pop import flood
-from orchestrator.bench.pop.edge import edge_switch
+from orchestrator.bench.pop.edge import FirewallServers, edge_switch
 from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.pop.links import OUTSIDE, WAN, Links
-from orchestrator.bench.pop.popservers import FirewallServers
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import PERMITTED_PORT, World, machine
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Stack, Target
+from orchestrator.bench.traffic.line import site
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.bench.traffic.site import site
 from orchestrator.errors import Unreachable
 from orchestrator.lab.layout import Layout
 from orchestrator.policy.addresses import format_address

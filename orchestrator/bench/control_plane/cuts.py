@@ -25,10 +25,9 @@ from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic import filters
 from orchestrator.bench.traffic.addresses import SERVER, SERVER_ADDRESS, Clients, policy
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.line import CLIENT, MIDDLE, RIGHT, Line
+from orchestrator.bench.traffic.line import CLIENT, MIDDLE, RIGHT, Line, site
 from orchestrator.bench.traffic.line import SERVER as SERVER_END
 from orchestrator.bench.traffic.rules import Kind, Listed
-from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.talks import Cut, Pace, connect_all, draw_tenth, measure_cut
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.filters.filterprogram import filter_program

@@ -28,10 +28,9 @@ from functools import partial
 
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.addresses import SERVER, SERVER_ADDRESS, Clients, policy
-from orchestrator.bench.traffic.line import CLIENT, RIGHT, Line
+from orchestrator.bench.traffic.line import CLIENT, RIGHT, Line, site
 from orchestrator.bench.traffic.line import SERVER as SERVER_END
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import site
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import Table

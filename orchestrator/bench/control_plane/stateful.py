@@ -36,9 +36,8 @@ from orchestrator.bench.traffic import iperf
 from orchestrator.bench.traffic.addresses import policy
 from orchestrator.bench.traffic.downloads import MANY_PORTS, PORT, Ends, Web
 from orchestrator.bench.traffic.httperf import compile_library
-from orchestrator.bench.traffic.line import RIGHT
+from orchestrator.bench.traffic.line import RIGHT, serve_line, site
 from orchestrator.bench.traffic.rules import Kind, Listed
-from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted, Missing

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.bench.pop.edge import EdgeSwitch
+from orchestrator.bench.pop.edge import EdgeSwitch, FirewallServers
 from orchestrator.bench.pop.grid import Grid, figure_prefix
 from orchestrator.bench.pop.links import Links
-from orchestrator.bench.pop.popservers import FirewallServers
 from orchestrator.bench.pop.shots import datagram, fire, permitted_frame
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import World, machine

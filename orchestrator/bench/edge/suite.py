@@ -15,10 +15,9 @@ from orchestrator.bench.edge import leaks, model
 from orchestrator.bench.edge.leaks import Place
 from orchestrator.bench.edge.model import Counters
 from orchestrator.bench.pop import flood
-from orchestrator.bench.pop.edge import EdgeSwitch, edge_switch
+from orchestrator.bench.pop.edge import EdgeSwitch, FirewallServers, edge_switch
 from orchestrator.bench.pop.grid import IPV4, IPV6, Grid, figure_prefix
 from orchestrator.bench.pop.links import SERVICE, Links, server
-from orchestrator.bench.pop.popservers import FirewallServers
 from orchestrator.bench.pop.shots import fire, permitted_frame
 from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import Sizes as WorldSizes
@@ -26,7 +25,7 @@ from orchestrator.bench.pop.world import World, machine
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.iperf import received_frames
-from orchestrator.bench.traffic.site import site
+from orchestrator.bench.traffic.line import site
 from orchestrator.compile.lifting.edgeheavy import HeavyTable
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.planner import Popularity

@@ -17,10 +17,9 @@ from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic import filters, iperf, netcat
 from orchestrator.bench.traffic.addresses import ECHO, EXCLUDED_ADDRESS, UNSERVED, Clients, alone
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
+from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line, serve_line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.compile.filters.filterlists import operator_list, tenant_lists
 from orchestrator.compile.servers.generalrows import general_rows

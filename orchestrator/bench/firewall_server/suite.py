@@ -15,8 +15,8 @@ from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.firewall_server.streams import ROUTING, TUNNEL, Streams, hash_set
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.traffic.line import site
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.bench.traffic.site import site
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import Router

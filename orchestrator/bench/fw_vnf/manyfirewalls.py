@@ -6,6 +6,8 @@
 
 The switch holds a program of our compiler, written and read back by our driver. Each firewall's links let no more than
 its cap through (a token bucket), so that what is measured is how well traffic is spread, not two cores shared by all.
+
+Its lists are the paper's worst case: only the last rule permits the generators' packets.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Self
 
 from pyroute2 import IPRoute
 
 from orchestrator.bench.benchlab import wait_connected
-from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT, PAPER_OCTETS
-from orchestrator.bench.fw_vnf.worstcase import filter_text
-from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
-from orchestrator.bench.traffic.filters import Filter
+from orchestrator.bench.traffic.addresses import OWNED, SERVER, SERVER_ADDRESS, THROUGHPUT, Clients, alone
+from orchestrator.bench.traffic.filters import Filter, text_of
 from orchestrator.bench.traffic.iperf import received_frames
-from orchestrator.bench.traffic.servers import until_listening
+from orchestrator.bench.traffic.line import until_listening
+from orchestrator.bench.traffic.rules import NO_RULES, Listed
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.compile.spreadprogram import Member, Side, Spread, spread_program
@@ -41,7 +43,8 @@ from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE
 from orchestrator.lab.ovs import OpenVSwitch
-from orchestrator.policy.addresses import format_mac
+from orchestrator.policy.addresses import Addresses, format_mac
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.program.program import Tier
 from orchestrator.scaling.buckets import NOBODY, assign
 
@@ -53,6 +56,75 @@ _BRIDGE, _DATAPATH, _CONTROLLER = "spread", 0xAC1F00000300, "127.0.0.1"
 _MACS = 0x0AAC1F060000
 _WARM_S = 1.5
 """Generators do not begin at the same moment; what they do before and after is not looked at."""
+
+_FEWEST = 20
+"""A list has room for the rules of its traffic, which are not taken."""
+
+PAPER_OCTETS = 1024
+"""The paper's datagrams where it varies the rate."""
+MEGABIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of the suite.
+
+    Numbers of rules, bytes of a datagram, rates offered to one VNF (Mb/s), numbers of VNFs, rounds, and seconds of each
+    measurement. `cap` is what each of several VNFs may carry (Mb/s), `offered` the rates that they are offered.
+    """
+
+    rules: tuple[int, ...]
+    lengths: tuple[int, ...]
+    rates: tuple[int, ...]
+    vnfs: tuple[int, ...]
+    cap: int
+    offered: tuple[int, ...]
+    rounds: int
+    seconds: int
+
+    @property
+    def lists(self) -> tuple[int, ...]:
+        """Return the numbers of rules for nftables: aclflow's VNFs always hold a list."""
+        return tuple(max(1, rules) for rules in self.rules)
+
+    @classmethod
+    def quick(cls) -> Self:
+        return cls(
+            rules=(0, 500, 2000), lengths=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 2, 3, 5), cap=6,
+            offered=(6, 30), rounds=3, seconds=2,
+        )  # fmt: skip
+
+    @classmethod
+    def full(cls) -> Self:
+        return cls(
+            rules=(0, 250, 500, 1000, 2000), lengths=(64, 128, 256, 512, 1024, 1472), rates=(100, 300, 500, 700, 900),
+            vnfs=(1, 2, 3, 5), cap=18, offered=(10, 30, 50, 70, 90), rounds=15, seconds=2,
+        )  # fmt: skip
+
+
+def worst_case(rules: int) -> Acl:
+    """Make `rules` rules of which only the last permits the server; none: everything passes.
+
+    Of twice as many, drawn from a fixed seed, those are taken that do not speak of the server.
+    """
+    if not rules:
+        return NO_RULES
+    drawn = (rule for rule in Listed(2 * rules + _FEWEST).acl().rules if not _is_of_server(rule))
+    last = Rule(RuleId("last"), Action.PERMIT, destination=Addresses((SERVER,)))
+    return Acl((*(rule for rule, _ in zip(drawn, range(rules - 1), strict=False)), last))
+
+
+@cache
+def filter_text(rules: int, kind: Filter = Filter.IPTABLES_LEGACY) -> str:
+    """Return the list as a stateless filter's text.
+
+    One line a rule as `iptables-restore` has it, look-ups for `nft`.
+    """
+    return text_of(kind, alone(worst_case(rules)))
+
+
+def _is_of_server(rule: Rule) -> bool:
+    return any(each.overlaps(SERVER) for each in rule.destination.prefixes)
 
 
 @dataclass(slots=True)

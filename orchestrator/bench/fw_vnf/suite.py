@@ -11,18 +11,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from orchestrator.bench.fw_vnf.manyfirewalls import STREAMS, run_firewalls
-from orchestrator.bench.fw_vnf.vnfsizes import MEGABIT, PAPER_OCTETS, Sizes
-from orchestrator.bench.fw_vnf.worstcase import filter_text
+from orchestrator.bench.fw_vnf.manyfirewalls import MEGABIT, PAPER_OCTETS, STREAMS, Sizes, filter_text, run_firewalls
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic import filters, iperf
 from orchestrator.bench.traffic.addresses import THROUGHPUT
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.line import SERVER, Line
+from orchestrator.bench.traffic.line import SERVER, Line, site, until_listening
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.bench.traffic.servers import until_listening
-from orchestrator.bench.traffic.site import site
 from orchestrator.lab import processes
 from orchestrator.lab.layout import Layout
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit

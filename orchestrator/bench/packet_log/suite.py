@@ -18,10 +18,9 @@ from orchestrator.bench.results import Figure, Results, Stack, Target
 from orchestrator.bench.traffic import iperf, netcat
 from orchestrator.bench.traffic.addresses import SERVER, UNSERVED, Clients, policy
 from orchestrator.bench.traffic.flooder import flooding
-from orchestrator.bench.traffic.line import RIGHT, Line
+from orchestrator.bench.traffic.line import RIGHT, Line, serve_line, site
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Drifted

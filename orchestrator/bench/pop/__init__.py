@@ -1,6 +1,6 @@
 """A point of presence to measure: edge switch, firewall servers, WAN.
 
 Programs come from our compilers and are written by our drivers, as the controller and the agents do it, without a
-service in between. `world` says who owns what, `links` makes the namespaces, `edge` and `servers` put programs into
-them, `shots` sends single packets without losing one, `flood` sends many, and `wan` counts what comes out.
+service in between. `world` says who owns what, `links` makes the namespaces, `edge` puts programs into them,
+`shots` sends single packets without losing one, `flood` sends many, and `wan` counts what comes out.
 """

@@ -1,26 +1,33 @@
-"""The measured edge switch: Open vSwitch with a world's program, and its counters."""
+"""The measured edge: Open vSwitch with a world's program, its counters, and the firewall servers."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
 from orchestrator.bench.benchlab import wait_connected
-from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
+from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links, server
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.traffic.vnf import handled_packets, megaflows, missed_packets
 from orchestrator.compile.edgeprogram import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.pipelines.edge import EdgeTable
+from orchestrator.compile.servers.programs import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.edge.lines import I64
 from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.nftables.served import ServedDriver, served_driver
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import POLLING_CORE, OpenVSwitch, Ports
+from orchestrator.lab.popswitch import rehome_addresses
+from orchestrator.policy.prefilter import Misdirect
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Program, Tier
 
@@ -138,3 +145,42 @@ def _build_bridge(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
     switch.add_bridge(_BRIDGE, _DATAPATH)
     for port in (OUT, UPLINK, *(way.port for way in links.ways())):
         switch.open_port(_BRIDGE, port, ports)
+
+
+class FirewallServers:
+    """All servers of a point of presence, each a forwarding kernel in a namespace."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        tenants = TenantCompiler()
+        self._compilers = {number: ServerCompiler(server(number), tenants) for number in links.numbers}
+        self._drivers = {number: served_driver() for number in links.numbers}
+        self._generation = 0
+
+    def load(self, world: World, misdirect: Misdirect) -> None:
+        """Load every server's share of the world.
+
+        Raises Drifted where one does not hold it in the end.
+        """
+        self._generation += 1
+        peers = list(map(_peer, self._links.numbers))
+        for number, driver in self._drivers.items():
+            others = tuple(peer for peer in peers if peer.number != number)
+            asked = Ask(world.share(number, misdirect), others)
+            program, _ = self._compilers[number].program(world.policy, asked, self._generation)
+            wrong = self._links.inside(server(number), partial(_put, driver, program))
+            if wrong is not None:
+                raise Drifted(f"server {number}: {wrong}")
+
+
+def _peer(number: int) -> Peer:
+    """A server where servers meet, in both IP versions."""
+    return Peer(number, tuple(ipaddress.ip_address(address) for address, _ in rehome_addresses(number)))
+
+
+def _put(driver: ServedDriver, program: Program) -> str | None:
+    """Bring a server to a program; what it does not hold afterwards."""
+    stamp = gap.stamp_of(program)
+    driver.apply(gap.correction(driver.observe(), program, driver.resolve), stamp)
+    wrong = gap.mismatch(driver.observe(), driver.resolve(program.flows, program.ports), stamp)
+    return None if wrong is None else wrong.text

@@ -27,9 +27,8 @@ import numpy as np
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic import httperf
 from orchestrator.bench.traffic.addresses import SERVER, TENANT, Clients, policy
-from orchestrator.bench.traffic.line import RIGHT, Line
+from orchestrator.bench.traffic.line import RIGHT, Line, serve_line
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.bench.traffic.site import serve_line
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence import Proof, prove

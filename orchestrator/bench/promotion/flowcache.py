@@ -15,10 +15,9 @@ from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic import filters, iperf
 from orchestrator.bench.traffic.addresses import TENANT, policy
 from orchestrator.bench.traffic.filters import Filter
-from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
+from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line, serve_line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Listed
-from orchestrator.bench.traffic.site import serve_line
 from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache

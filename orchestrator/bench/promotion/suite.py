@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from orchestrator.bench.acl_size.aclsizes import PAPER_COUNTS
+from orchestrator.bench.acl_size.suite import PAPER_COUNTS
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.promotion import drift, flowcache
 from orchestrator.bench.promotion.drift import Drift, LiftBench
@@ -23,10 +23,9 @@ from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import Gauges, KernelPlane, Load, Plane, SwitchPlane
 from orchestrator.bench.traffic.httperf import compile_library
 from orchestrator.bench.traffic.journal import Journal
-from orchestrator.bench.traffic.line import RIGHT
+from orchestrator.bench.traffic.line import RIGHT, serve_line, site
 from orchestrator.bench.traffic.measured import Measured, Metric, Sample, ratios
 from orchestrator.bench.traffic.rules import TRAFFIC_RULES, Kind, Listed, Position
-from orchestrator.bench.traffic.site import serve_line, site
 from orchestrator.bench.traffic.vnf import VnfAcl, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout

@@ -2,7 +2,6 @@
 
 inventory.py  who sends and who answers, of an inventory of Ansible's
 limits.py     what each figure must reach
-remote.py     programs on a machine, over SSH
-pairgauges.py iperf3 and httperf from a client to a server, and a port that must stay silent
+pairgauges.py iperf3 and httperf from a client to a server over SSH, and a port that must stay silent
 suite.py      rounds over all pairs of machines, and the report as one file that needs nothing beside it
 """

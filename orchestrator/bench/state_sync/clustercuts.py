@@ -20,8 +20,7 @@ from types import MappingProxyType
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.programs import Cluster
-from orchestrator.bench.state_sync.syncsizes import Sizes
-from orchestrator.bench.state_sync.syncworld import CLIENT, CLIENT4, SERVER, SERVER4, World
+from orchestrator.bench.state_sync.syncworld import CLIENT, CLIENT4, SERVER, SERVER4, Sizes, World
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.talks import connect_all, draw_tenth, measure_cut
 from orchestrator.statesync.lists import read_lists

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
-from orchestrator.bench.state_sync.syncworld import World
+from orchestrator.bench.state_sync.syncworld import AT_ONCE, MEMBERS, Sizes, World
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Missing, Refused
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync.syncsizes import Sizes
+from orchestrator.bench.state_sync.syncworld import Sizes
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.client import Client
 from orchestrator.errors import Refused

@@ -25,8 +25,7 @@ from typing import NamedTuple
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync.programs import OWNER, Cluster
-from orchestrator.bench.state_sync.syncsizes import MEMBERS, Sizes
-from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER, SERVER4, Between, World
+from orchestrator.bench.state_sync.syncworld import CLIENT, MEMBERS, MIDDLE, SERVER, SERVER4, Between, Sizes, World
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.talks import raise_limit
 from orchestrator.errors import Refused

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.state_sync.programs import OWNER, Programs, Sharing
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
-from orchestrator.bench.state_sync.syncworld import World
+from orchestrator.bench.state_sync.syncworld import AT_ONCE, MEMBERS, Sizes, World
 from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused

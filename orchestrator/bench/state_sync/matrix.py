@@ -18,7 +18,7 @@ from itertools import product
 from orchestrator.bench.progress import Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent, Statistics
-from orchestrator.bench.state_sync.syncsizes import ALONE, AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.state_sync.syncworld import ALONE, AT_ONCE, MEMBERS, Sizes
 from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.errors import Refused

@@ -16,8 +16,7 @@ from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, lostsyns, matrix
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
-from orchestrator.bench.state_sync.syncsizes import AT_ONCE, MEMBERS, Sizes
-from orchestrator.bench.state_sync.syncworld import ENDS, Between, World
+from orchestrator.bench.state_sync.syncworld import AT_ONCE, ENDS, MEMBERS, Between, Sizes, World
 from orchestrator.bench.traffic.downloads import Downloads, Web
 from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.talks import Cut

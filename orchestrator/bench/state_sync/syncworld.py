@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import TypeVar
@@ -36,6 +37,33 @@ _FORWARDING = {
     "net/ipv6/conf/all/accept_dad": "0",
     "net/ipv6/conf/default/accept_dad": "0",
 }
+
+MEMBERS = (3, 6, 9)
+"""Sizes of the cluster (paper, *Cluster Sizes*)."""
+AT_ONCE = (25, 100)
+"""Downloads at once (paper, *Methodology*)."""
+ALONE = 1
+"""One download after the other: what a held packet adds is not hidden behind others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`runs` of `downloads` each for every setting; `failovers` and as many scalings, with `connections` open."""
+
+    runs: int
+    downloads: int
+    failovers: int
+    connections: int
+
+    @classmethod
+    def full(cls) -> Sizes:
+        """The paper's: 10 runs of 10,000 downloads."""
+        return cls(10, 10_000, 10, 10_000)
+
+    @classmethod
+    def quick(cls) -> Sizes:
+        """Return sizes of a shorter run with every setting."""
+        return cls(5, 1500, 3, 10_000)
 
 
 class Between(Enum):

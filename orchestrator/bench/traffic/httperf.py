@@ -16,8 +16,7 @@ from pathlib import Path
 
 from orchestrator.bench.traffic.addresses import SERVER_ADDRESS, WEB, Clients
 from orchestrator.bench.traffic.ccompiler import compile_source
-from orchestrator.bench.traffic.line import CLIENT, Line
-from orchestrator.bench.traffic.servers import PAGE
+from orchestrator.bench.traffic.line import CLIENT, PAGE, Line
 from orchestrator.errors import Refused, Unreachable
 
 _SOURCE = Path(__file__).with_name("_native") / "sources.c"

@@ -5,6 +5,9 @@
 The kernel of `middle` routes, unless it is told not to: a switch in user space gets copies, and the kernel would pass
 the packets on beside it. Segments are not joined or split by any interface, so that every packet meets the firewall, as
 on a wire. Neighbours are fixed.
+
+The server answers httperf by lighttpd, iperf3, and netcat by a UDP echo. lighttpd serves a page of one byte from one
+event loop in C, so that what stands in the middle is what limits; Python's own HTTP server would be what is measured.
 """
 
 from __future__ import annotations
@@ -12,18 +15,36 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from pyroute2 import IPRoute
 
-from orchestrator.bench.traffic.addresses import CLIENT_MAC, EXCLUDED, NEXT_HOP_MAC, SERVER_ADDRESS, SERVER_MAC, Clients
+from orchestrator.bench.benchlab import PREFIX
+from orchestrator.bench.traffic.addresses import (
+    CLIENT_MAC,
+    ECHO,
+    EXCLUDED,
+    NEXT_HOP_MAC,
+    SERVER_ADDRESS,
+    SERVER_MAC,
+    THROUGHPUT,
+    UNSERVED,
+    WEB,
+    Clients,
+)
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_MAC
-from orchestrator.errors import Missing, Refused
-from orchestrator.lab import namespaces, processes
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.lab import namespaces, pop, processes
+from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import MARK, Layout
+from orchestrator.lab.namespaces import need_root
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import format_mac
@@ -179,3 +200,79 @@ def _add_fixed_neighbour(routes: IPRoute, address: str, mac: int, index: int) ->
 
 def _find_index(routes: IPRoute, name: str) -> int:
     return int(routes.link_lookup(ifname=name)[0])
+
+
+PAGE = "/page"
+_SERVERS_PATIENCE_S = 10.0
+
+
+def start_servers(line: Line, also: Sequence[int] = ()) -> None:
+    """Start all three, lighttpd on further ports too, and wait until they answer.
+
+    Raises Missing, Unreachable.
+    """
+    line.start(SERVER, "lighttpd", "-D", "-f", _configure_web(line, also))
+    line.start(SERVER, "iperf3", "--server", "--bind", SERVER_ADDRESS, "--port", str(THROUGHPUT))
+    ports = (str(ECHO), str(UNSERVED))
+    line.start(SERVER, sys.executable, "-m", "orchestrator.bench.traffic.echo", SERVER_ADDRESS, *ports)
+    for port in (WEB, THROUGHPUT, *also):
+        line.inside(SERVER, partial(until_listening, port))
+
+
+def _configure_web(line: Line, also: Sequence[int]) -> str:
+    folder = line.layout.run_dir / f"{line.name}-web"
+    folder.mkdir()
+    (folder / PAGE.lstrip("/")).write_text("1")
+    settings = folder / "lighttpd.conf"
+    settings.write_text(
+        f'server.document-root = "{folder}"\n'
+        f'server.bind = "{SERVER_ADDRESS}"\n'
+        f"server.port = {WEB}\n"
+        f'server.errorlog = "{line.layout.logs / line.name}-web.log"\n'
+        "server.max-fds = 8192\n"
+        "server.listen-backlog = 4096\n"
+        + "".join(f'$SERVER["socket"] == "{SERVER_ADDRESS}:{port}" {{}}\n' for port in also)
+    )
+    return str(settings)
+
+
+def until_listening(port: int) -> None:
+    """Wait until a server answers on a port. Called in its namespace. Raises Unreachable."""
+    until = time.monotonic() + _SERVERS_PATIENCE_S
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as caller:
+            if caller.connect_ex((SERVER_ADDRESS, port)) == 0:
+                return
+        if time.monotonic() > until:
+            raise Unreachable(f"nothing answers on port {port} of the server within {_SERVERS_PATIENCE_S:.0f} s")
+        time.sleep(0.02)
+
+
+@contextmanager
+def site(layout: Layout | None = None) -> Iterator[Layout]:
+    """Provide names and folders during the block; remove everything at its end, or at Ctrl-C.
+
+    To be used in the main thread. Raises Missing for anybody but root.
+    """
+    need_root()
+    place = Layout(PREFIX) if layout is None else layout
+    with Interrupts() as interrupts:
+        try:
+            pop.down(place)
+            place.run_dir.mkdir(mode=0o700)
+            place.logs.mkdir()
+            yield place
+        finally:
+            interrupts.ignore()
+            pop.down(place)
+
+
+@contextmanager
+def serve_line(layout: Layout, name: str, also: Sequence[int] = ()) -> Iterator[Line]:
+    """Provide a line whose server answers all tools, and HTTP on further ports.
+
+    Raises Missing, Unreachable.
+    """
+    with Line(layout, name) as line:
+        start_servers(line, also)
+        yield line
