@@ -30,8 +30,9 @@ from typing import Any
 from orchestrator.bench.benchlab import resident_mib
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab import processes
+from orchestrator.lab.bridges import EDGE_BRIDGE
 from orchestrator.lab.ovs import answers, run_program
-from orchestrator.lab.pop import EDGE_BRIDGE, Lab
+from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule

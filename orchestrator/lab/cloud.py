@@ -31,7 +31,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
 from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import BadInput, Missing, NotFound, Refused
-from orchestrator.lab import namespaces, pop, processes, spreader, vnf
+from orchestrator.lab import bridges, namespaces, pop, processes, vnf
 from orchestrator.lab.forwarders import cap_links
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
 from orchestrator.lab.pop import Lab
@@ -140,7 +140,7 @@ class LabCloud:
         if self._cap_mbps is not None:
             namespaces.inside(name, partial(cap_links, round(self._cap_mbps * 1e6)))
         if lab.spec.spread:
-            spreader.attach(lab.ovs, tuple(port for port, _, _ in one.ports))
+            bridges.attach_firewall(lab.ovs, tuple(port for port, _, _ in one.ports))
         settings = {
             "ACLFLOW_STATE_DIR": str(self._find_folder(one) / "agent"),
             "ACLFLOW_URL": order.url,
@@ -170,7 +170,7 @@ class LabCloud:
         with suppress(NotFound, Missing, Refused):  # the lab, or its switch, is gone, and its ports with it
             lab = pop.find(self._layout)
             if lab.spec.spread:
-                spreader.detach(lab.ovs, tuple(port for port, _, _ in one.ports))
+                bridges.detach_firewall(lab.ovs, tuple(port for port, _, _ in one.ports))
         with IPRoute() as root, suppress(NetlinkError):  # a link may go with its other end just now
             for place in root.link_lookup(ifname=f"{self._layout.prefix}m{one.number}"):
                 root.link("del", index=place)

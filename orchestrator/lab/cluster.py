@@ -29,7 +29,7 @@ from orchestrator.client import Client
 from orchestrator.client.spread import Carrier, Link
 from orchestrator.errors import AclflowError, BadInput, NotFound, Unreachable
 from orchestrator.hosts.healthchecks import set_check
-from orchestrator.lab import namespaces, network, processes, spreader
+from orchestrator.lab import bridges, namespaces, network, processes
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.ovs import SWITCH, run_program
 from orchestrator.lab.pop import Lab
@@ -236,7 +236,7 @@ def _find_log(firewall: Firewall) -> Path:
 def attach(firewall: Firewall) -> None:
     """Give the switch a firewall's interfaces, and have it ask whether the firewall is well."""
     ovs, ports = firewall.lab.ovs, firewall.forwarder.ports
-    spreader.attach(ovs, ports)
+    bridges.attach_firewall(ovs, ports)
     for port in ports:
         ovs.vsctl(*set_check(port))
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.lab import spreader
-from orchestrator.lab.popswitch import FROM_CLIENTS
+from orchestrator.lab.bridges import CLIENTS_TO_POP, CLIENTS_TO_SPREAD, HOSTS_TO_SPREAD
 from orchestrator.lab.spec import ROUTER_MAC, ClientSpec, EndpointSpec, FirewallSpec, PopSpec
 from orchestrator.policy.addresses import Family, Prefix, format_mac
 
@@ -98,12 +97,12 @@ def _spread(spec: PopSpec) -> Iterator[str]:
     addressed = f"eth_dst={format_mac(GATEWAY_MAC)}"
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
-            priority, way = _FIREWALL_PRIORITY + prefix.length, f'output:"{spreader.FROM_CLIENTS}"'
+            priority, way = _FIREWALL_PRIORITY + prefix.length, f'output:"{CLIENTS_TO_SPREAD}"'
             yield f'priority={priority},in_port="{client.port}",{_match_prefix(prefix)},{addressed},actions={way}'
     for port in spec.inner_ports:
         for family in ("ip", "ipv6"):
             match = f'in_port="{port}",{family},{addressed}'
-            yield f'priority={_FIREWALL_PRIORITY},{match},actions=output:"{spreader.FROM_HOSTS}"'
+            yield f'priority={_FIREWALL_PRIORITY},{match},actions=output:"{HOSTS_TO_SPREAD}"'
 
 
 def _to_edge_switch(spec: PopSpec) -> Iterator[str]:
@@ -111,10 +110,10 @@ def _to_edge_switch(spec: PopSpec) -> Iterator[str]:
     for client in spec.clients:
         sent = f'in_port="{client.port}",eth_dst={format_mac(GATEWAY_MAC)}'
         for family in ("ip", "ipv6"):
-            yield f'priority={_ELSEWHERE_PRIORITY},{sent},{family},actions=output:"{FROM_CLIENTS}"'
+            yield f'priority={_ELSEWHERE_PRIORITY},{sent},{family},actions=output:"{CLIENTS_TO_POP}"'
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
             priority = _FIREWALL_PRIORITY + prefix.length
-            yield f'priority={priority},{sent},{_match_prefix(prefix)},actions=output:"{FROM_CLIENTS}"'
+            yield f'priority={priority},{sent},{_match_prefix(prefix)},actions=output:"{CLIENTS_TO_POP}"'
 
 
 def _make_entry_flow(side: tuple[str, str, int], from_port: str, match: str, priority: int) -> str:

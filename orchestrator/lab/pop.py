@@ -3,65 +3,38 @@
 `down` trusts names, not memory: namespaces by prefix, processes by the mark in their environment, the management link
 by name, then the run directory, in that order, so that a clean-up which is itself killed can be run again.
 
-The segment on which firewall servers hand each other packets of other servers' tenants.
+A lab's state is one JSON file in the run directory, replaced as a whole by renaming, so that other processes can find,
+use and remove the lab. Clean-up does not depend on it (names and marks suffice); it is there for `status`, `exec` and
+fault tests.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from pyroute2 import IPRoute
-
-from orchestrator.errors import Conflict, Missing
+from orchestrator.errors import Conflict, Missing, NotFound
 from orchestrator.hosts.ovs import LocalSwitch, join_commands
-from orchestrator.hosts.switch import Datapath, Wanted, prefix_tracking
-from orchestrator.lab import edge, fabric, namespaces, network, processes, spreader, vnf
+from orchestrator.hosts.switch import Datapath, Wanted
+from orchestrator.lab import edge, fabric, namespaces, network, processes, vnf
+from orchestrator.lab.bridges import EDGE_BRIDGE, join_segment, make_bridges
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
-from orchestrator.lab.ovs import OpenVSwitch, bridge_commands, control_commands
-from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE, REHOME_INTERFACE, rehome_addresses
+from orchestrator.lab.network import Management
+from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import ROUTER, FirewallSpec, HostSpec, PopSpec
-from orchestrator.lab.state import State, create, only_one, read, update
-
-
-def join(layout: Layout, server: FirewallSpec) -> None:
-    """Give a server, whose namespace there is, its interface on the segment."""
-    name = layout.namespace(server.name)
-    namespaces.inside(layout.ovs_namespace, partial(_create_port, name, server.rehome_port))
-    namespaces.inside(name, partial(_address, server.number))
-
-
-def _create_port(namespace: str, port: str) -> None:
-    """The link to the segment's bridge. Called inside the switches' namespace."""
-    with IPRoute() as switches, network.descriptor(namespace) as descriptor:
-        peer = {"ifname": REHOME_INTERFACE, "net_ns_fd": descriptor}
-        switches.link("add", ifname=port, kind="veth", peer=peer)
-        switches.link("set", index=switches.link_lookup(ifname=port)[0], state="up")
-    network.without_offloads(port)
-
-
-def _address(number: int) -> None:
-    """Set a server's addresses and its route back. Called inside its namespace."""
-    network.without_offloads(REHOME_INTERFACE)
-    with IPRoute() as inner:
-        place = inner.link_lookup(ifname=REHOME_INTERFACE)[0]
-        inner.link("set", index=place, state="up")
-        for address, length in rehome_addresses(number):
-            inner.addr("add", index=place, address=address, prefixlen=length)
-        vnf.route_what_enters(inner, REHOME_INTERFACE)
-
+from orchestrator.lab.spec import ROUTER, HostSpec, PopSpec
+from orchestrator.lab.specfile import dump, parse
 
 CONTROLLER_PORT = 6653
 """The port that Open vSwitch dials when none is given."""
-EDGE_BRIDGE = "edge"
-_EDGE_DATAPATH = "0000ac1f00000001"
 
 _ROUNDS = 5
 """How often a clean-up looks for processes: one that was found may have been starting another."""
@@ -69,6 +42,79 @@ _ROUNDS = 5
 Result = TypeVar("Result")
 Progress = Callable[[str], None]
 """Told what is about to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A lab's present description, with moved endpoints, and the service's URL once it runs."""
+
+    spec: PopSpec
+    management: Management
+    processes: tuple[Process, ...] = ()
+    api: str | None = None
+
+    def process(self, name: str) -> Process:
+        """Return a process by its name. Raises NotFound."""
+        for process in self.processes:
+            if process.name == name:
+                return process
+        raise NotFound(f"this lab started no process '{name}'")
+
+    def having(self, process: Process) -> State:
+        """Return the state with a process started, or started again."""
+        others = tuple(other for other in self.processes if other.name != process.name)
+        return replace(self, processes=(*others, process))
+
+
+def _write_state(layout: Layout, state: State) -> None:
+    """Write the state file of a lab that is being built."""
+    document = {
+        "description": dump(state.spec),
+        "management": {"controller": state.management.controller, "switches": state.management.switches},
+        "processes": [{"name": p.name, "pid": p.pid, "started": p.started} for p in state.processes],
+        "api": state.api,
+    }
+    fresh = layout.state_file.with_suffix(".new")
+    fresh.write_text(json.dumps(document, indent=1))
+    fresh.replace(layout.state_file)
+
+
+def _replace_state(layout: Layout, state: State) -> None:
+    """Replace the state file at once.
+
+    Raises NotFound where the lab was removed.
+    """
+    _read_state(layout)
+    _write_state(layout, state)
+
+
+def _read_state(layout: Layout) -> State:
+    """Read the state file.
+
+    Raises NotFound where there is no lab, or one killed before it could write.
+    """
+    try:
+        document = json.loads(layout.state_file.read_text())
+    except FileNotFoundError:
+        raise NotFound(f"there is no lab with the prefix '{layout.prefix}': start one with `aclflow lab up`") from None
+    return State(
+        spec=parse(document["description"]),
+        management=Management(**document["management"]),
+        processes=tuple(Process(**process) for process in document["processes"]),
+        api=document["api"],
+    )
+
+
+@contextmanager
+def _take_turn(layout: Layout) -> Iterator[None]:
+    """Let builders and removers take turns on a machine; a killed one's turn ends."""
+    layout.runs.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(layout.runs / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +303,7 @@ class Lab:
         self.ovs.ofctl("replace-flows", EDGE_BRIDGE, "-", text=edge.flows(self.spec), options=["--bundle"])
 
     def _remember_state(self, state: State) -> None:
-        update(self.layout, state)
+        _replace_state(self.layout, state)
         self._state = state
 
 
@@ -266,7 +312,7 @@ def up(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> La
 
     Raises Conflict where there is one, and leaves nothing behind on failure.
     """
-    with only_one(layout):
+    with _take_turn(layout):
         _refuse_second(layout)
         try:
             return _build_lab(layout, spec, progress)
@@ -294,12 +340,12 @@ def temporary(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None
 
 def find(layout: Layout) -> Lab:
     """The lab that is up. Raises NotFound."""
-    return Lab(layout, read(layout))
+    return Lab(layout, _read_state(layout))
 
 
 def down(layout: Layout) -> Removed:
     """Remove a lab or whatever is left of one. Nothing being there is fine."""
-    with only_one(layout):
+    with _take_turn(layout):
         return _remove_lab(layout)
 
 
@@ -311,18 +357,18 @@ def _build_lab(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     progress("namespaces and links")
     network.create_namespaces(layout, spec)
     lab = Lab(layout, State(spec, network.create_management(layout.ovs_namespace, layout.management_link)))
-    create(layout, lab.state)
+    _write_state(layout, lab.state)
     network.create_links(layout, spec)
     vnf.create(layout, spec, lab.state.management)
     for server in spec.servers:
-        join(layout, server)
+        join_segment(layout, server)
     if spec.routed:
         fabric.create(layout, spec, lab.state.management)
     progress("Open vSwitch")
     for daemon in lab.daemons:
         daemon.create()
         lab.start_database(daemon)
-    lab.ovs.vsctl("--no-wait", *join_commands(_make_bridges(spec, lab.controller_address)))
+    lab.ovs.vsctl("--no-wait", *join_commands(make_bridges(spec, lab.controller_address)))
     for daemon in lab.daemons:
         lab.start_switch(daemon)
     if spec.routed:
@@ -342,36 +388,6 @@ def _begin_routed(lab: Lab) -> None:
         LocalSwitch(lab.ovs_of(host.name).run_dir).configure(wanted)
     for each in fabric.commands(lab.layout, lab.spec):
         lab.start(each.name, each.command, namespace=each.namespace)
-
-
-def _make_bridges(spec: PopSpec, controller: tuple[str, int]) -> Iterator[Sequence[str]]:
-    """Yield `ovs-vsctl` commands for the edge, bridges beside it, and hosts' bridges, with their ports."""
-    yield from bridge_commands(EDGE_BRIDGE, _EDGE_DATAPATH)
-    firewalls = (port for firewall in spec.firewalls for port, _, _ in firewall.ports)
-    for port in (*spec.inner_ports, *(client.port for client in spec.clients), *firewalls):
-        yield "add-port", EDGE_BRIDGE, port
-    for host in () if spec.routed else spec.hosts:
-        yield from bridge_commands(host.name, host.datapath_id)
-        yield from control_commands(host.name, "tcp:{}:{}".format(*controller))
-        ports = (endpoint.port for endpoint in spec.endpoints if endpoint.host == host.name)
-        for port in (host.uplink, *ports):
-            yield "add-port", host.name, port
-        yield from prefix_tracking(host.name, {})
-    if spec.servers:
-        yield from _make_pop_switch(spec, controller[0])
-    if spec.spread:
-        yield from spreader.SPREAD_SWITCH.commands(EDGE_BRIDGE, controller[0])
-
-
-def _make_pop_switch(spec: PopSpec, controller: str) -> Iterator[Sequence[str]]:
-    """Yield commands for the edge switch with its servers, and the segment on which servers meet."""
-    yield from POP_SWITCH.commands(EDGE_BRIDGE, controller)
-    yield "add-br", REHOME_BRIDGE
-    yield "set", "bridge", REHOME_BRIDGE, "datapath_type=netdev"
-    for server in spec.servers:
-        (left, _, _), (right, _, _) = server.ports
-        for bridge, port in ((POP_SWITCH.name, left), (EDGE_BRIDGE, right), (REHOME_BRIDGE, server.rehome_port)):
-            yield "add-port", bridge, port
 
 
 def _refuse_second(layout: Layout) -> None:

@@ -29,14 +29,13 @@ from orchestrator.errors import Missing, Unreachable
 from orchestrator.identity.files import AuthorityDir, write_file, write_key
 from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.identity.requests import new_key, request_of
-from orchestrator.lab import processes, spreader
+from orchestrator.lab import processes
+from orchestrator.lab.bridges import EDGE_NAME, POP_OUTSIDE_PORT, POP_SWITCH, POP_UPLINK_PORT, SPREAD_SWITCH, SideBridge
 from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
-from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
 from orchestrator.lab.ports import free_port
 from orchestrator.lab.processes import Process
-from orchestrator.lab.sidebridge import SideBridge
 from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec
 from orchestrator.policy.addresses import format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
@@ -217,7 +216,7 @@ class ControlPlane:
 
     def start_spreader(self, invitation: str = "") -> None:
         """Start the spreading switch's controller (again); the first start needs an invitation."""
-        self._run_beside(SPREADER, spreader.SPREAD_SWITCH, ["--spreads", spreader.DATAPATH], invitation)
+        self._run_beside(SPREADER, SPREAD_SWITCH, ["--spreads", SPREAD_SWITCH.datapath], invitation)
 
     def _run_beside(self, name: str, switch: SideBridge, options: Sequence[str], invitation: str) -> None:
         address, _ = self._lab.controller_address
@@ -348,8 +347,8 @@ class ControlPlane:
         Heavy hitters are chosen on request.
         """
         spec = self._lab.spec
-        client.pops.add(POP, spec.domain, (OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
-        generation = client.pops.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), UPLINK_PORT))
+        client.pops.add(POP, spec.domain, (POP_OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
+        generation = client.pops.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), POP_UPLINK_PORT))
         for server in spec.servers:
             (port, _, mac), _ = server.ports
             generation = client.pops.add_server(POP, server.name, port, format_mac(mac))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestrator.client.spread import Carrier, Link
-from orchestrator.lab import spreader
+from orchestrator.lab import bridges
 from orchestrator.lab.forwarders import Forwarder
 from orchestrator.lab.pop import Lab
 from orchestrator.policy.addresses import format_mac
@@ -32,9 +32,9 @@ def plain(lab: Lab, number: int, tenants: str, rules: str = "") -> Iterator[Forw
     firewall.create(lab.layout.ovs_namespace, tenants)
     if rules:
         firewall.run("nft", "-f", "-", text=rules)
-    spreader.attach(lab.ovs, firewall.ports)
+    bridges.attach_firewall(lab.ovs, firewall.ports)
     try:
         yield firewall
     finally:
-        spreader.detach(lab.ovs, firewall.ports)
+        bridges.detach_firewall(lab.ovs, firewall.ports)
         firewall.remove()

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.enforce.trial import came_through
-from orchestrator.lab import namespaces, pop, processes, specfile, spreader
+from orchestrator.lab import bridges, namespaces, pop, processes, specfile
 from orchestrator.lab.cloud import LabCloud, LabVnf
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
@@ -191,8 +191,8 @@ def test_behind_the_spreading_switch_nobody_outside_speaks_for_a_tenant(lab: Lab
     shots = [shot(lab, "outside", each) for each in (*lies, truth)]
     with Wire(lab) as wire:
         for joint, seen in (
-            (spreader.FROM_CLIENTS, [(), (), (), ("web",)]),
-            (spreader.FROM_HOSTS, [("web",)] * 3 + [()]),
+            (bridges.CLIENTS_TO_SPREAD, [(), (), (), ("web",)]),
+            (bridges.HOSTS_TO_SPREAD, [("web",)] * 3 + [()]),
         ):
             match = f'priority=9000,in_port="{POP.clients[0].port}",ip'
             lab.ovs.ofctl("add-flow", "edge", f'{match},actions=output:"{joint}"')

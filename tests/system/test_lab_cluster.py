@@ -19,7 +19,7 @@ from system.test_spreading import ECHO, OPEN, POP, connected, inside, until
 
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, NotFound
-from orchestrator.lab import cluster, namespaces, pop, processes, spreader
+from orchestrator.lab import bridges, cluster, namespaces, pop, processes
 from orchestrator.lab.cluster import Firewall
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
@@ -301,7 +301,8 @@ def _kinds(client: Client) -> list[str]:
 
 def watch_firewalls(lab: Lab, *words: str) -> tuple[int, dict[str, dict[str, object]]]:
     """`aclflow spread watch` on the lab's switch: its status, and what it says of each port."""
-    command = [sys.executable, "-m", "orchestrator.cli", "spread", "watch", spreader.BRIDGE, *words, "--json"]
+    asked = (bridges.SPREAD_SWITCH.name, *words, "--json")
+    command = [sys.executable, "-m", "orchestrator.cli", "spread", "watch", *asked]
     done = subprocess.run(
         [*command, "--run-dir", str(lab.ovs.run_dir)], stdout=subprocess.PIPE, text=True, check=False, timeout=60
     )

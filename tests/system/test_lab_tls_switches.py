@@ -11,12 +11,10 @@ from system.dialing import give_switches, identity_of_switches, is_answered, sho
 
 from orchestrator.enforce.state import StateDir
 from orchestrator.lab import pop, specfile
+from orchestrator.lab.bridges import POP_SWITCH, SPREAD_SWITCH, SideBridge
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.popswitch import POP_SWITCH
 from orchestrator.lab.service import EDGE_CONTROLLER, SPREADER, ControlPlane
-from orchestrator.lab.sidebridge import SideBridge
-from orchestrator.lab.spreader import SPREAD_SWITCH
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 
 NODES = """

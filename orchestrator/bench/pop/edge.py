@@ -25,8 +25,8 @@ from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused
 from orchestrator.lab import processes
+from orchestrator.lab.bridges import rehome_addresses
 from orchestrator.lab.ovs import POLLING_CORE, OpenVSwitch, Ports
-from orchestrator.lab.popswitch import rehome_addresses
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Program, Tier

@@ -27,9 +27,9 @@ from orchestrator.bench.pop.grid import IPV4
 from orchestrator.compile.edgeprogram import Way
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab import namespaces, processes
+from orchestrator.lab.bridges import rehome_addresses
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
-from orchestrator.lab.popswitch import rehome_addresses
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import Prefix, format_mac
 
