@@ -116,7 +116,7 @@ BY_SETTINGS = {
     "orchestrator/control/packets/sinks.py", "orchestrator/control/auditsinks.py",
     "orchestrator/control/onboarding.py",  # its own name alone
     "api/console/sessions.py",  # the console asks the service
-    "api/console/parts/cluster.py",  # and members of firewall clusters
+    "api/console/pages/firewalls.py",  # and members of firewall clusters
     "orchestrator/cloud/heat/openstack.py", "orchestrator/store/sql/prepared.py",
     "orchestrator/store/sql/livingservices.py", "orchestrator/store/sql/notices.py",
     "orchestrator/store/sql/faults.py", "orchestrator/store/transaction.py",

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from api.console.parts.eventfeed import event_text
+from api.console.pages.events import event_text
 from orchestrator.wire.events import Event
 
 BERLIN = ZoneInfo("Europe/Berlin")

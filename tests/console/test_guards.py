@@ -19,7 +19,7 @@ from patience import PATIENCE_S, until
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
-from api.console import signing
+from api.console import server
 from api.console.guards import MOST_TRIES, TRIES_S, Departures, Tries, came_by_tls, is_here
 from api.console.server import GuestSocket
 from api.guests import Door, Guest, GuestLimits, limit_guests
@@ -88,7 +88,7 @@ class Slow:
 def test_so_many_tokens_are_asked_about_at_a_time() -> None:
     """Of all addresses together: else wrong ones would keep the service, and the console's threads, from others."""
     slow, app, most = Slow(), FastAPI(), 8
-    app.include_router(signing.routes(slow))  # type: ignore[arg-type]
+    app.include_router(server.routes(slow))  # type: ignore[arg-type]
 
     async def sign_in(number: int) -> int:
         transport = httpx.ASGITransport(app, client=(f"192.0.2.{number}", 1))

@@ -6,10 +6,9 @@ import datetime as dt
 import re
 from xml.etree import ElementTree as Xml
 
+from api.console.pages.topology import Column, Node, domain_picture
 from api.console.pages.trace import draw_way
-from api.console.pictures.overtime import lifted_over_time, rates_of
-from api.console.pictures.series import Series, series_picture
-from api.console.pictures.topologymap import Column, Node, domain_picture
+from api.console.pictures.series import Series, lifted_over_time, rates_of, series_picture
 from orchestrator.client import Step
 from orchestrator.wire.events import Event
 from orchestrator.wire.hits import VerdictStretch

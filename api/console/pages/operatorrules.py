@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.desk import OperatorDesk
+from api.console.parts.desk import OperatorDesk, go_on_from_newest
 from api.console.parts.differences import draw_headline
 from api.console.parts.domainpicker import pick_domain
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.enforcing import Enforcing
-from api.console.parts.lostrace import go_on_from_newest
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruleform import error_text

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from api.console import words
+from api.console.pages.events import draw_events
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
-from api.console.parts.eventfeed import draw_events
 from api.console.parts.findings import severity_words
 from api.console.parts.pieces import heading, tile
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.overtime import rates_of
-from api.console.pictures.series import Series, series_picture
+from api.console.pictures.series import Series, rates_of, series_picture
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError
 from orchestrator.wire.events import Event

@@ -14,8 +14,7 @@ from api.console.parts.dialog import Way, dialog
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.overtime import LIFTED, LOWERED, lifted_over_time
-from api.console.pictures.series import Series, series_picture
+from api.console.pictures.series import LIFTED, LOWERED, Series, lifted_over_time, series_picture
 from orchestrator.client.placement import Fate, PlacedRule, PlacementSeen
 from orchestrator.errors import AclflowError
 from orchestrator.wire.domains import Domain

@@ -14,11 +14,10 @@ from nicegui import ui
 from api.console import words
 from api.console.pages.draft import share
 from api.console.pages.expectations import draw_outcomes
-from api.console.parts.desk import Desk
+from api.console.parts.desk import Desk, go_on_from_current, go_on_from_newest
 from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline, draw_traffic
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.findings import draw_findings, severity_words
-from api.console.parts.lostrace import go_on_from_current, go_on_from_newest
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleform import error_text
 from api.console.parts.section import Section

@@ -10,8 +10,7 @@ from nicegui import events, ui
 from api.console.draftedits import Delete, Move, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.ruleedits import add_rule, change_rule
-from api.console.parts.ruleform import document_of, reason_of
-from api.console.parts.rules import edit_field, row_of
+from api.console.parts.ruleform import document_of, edit_field, reason_of, row_of
 from api.console.parts.table import BODY, COLUMNS
 from orchestrator.errors import AclflowError
 
