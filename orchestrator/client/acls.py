@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from orchestrator.client.calls import Calls
+from orchestrator.client.calls import Calls, once_header, rule_path, tenant_path
 from orchestrator.client.connections import Answer
 from orchestrator.client.lists import PARTS, AclSeen, Part, Review, RuleSeen, Standing, Trace
-from orchestrator.client.paths import once_header, rule_path, tenant_path
 from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, document_of, json_of, written
 from orchestrator.policy.formats.native import acl_from_json, acl_text, acl_to_json, rule_from_json, rule_to_json

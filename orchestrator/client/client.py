@@ -14,16 +14,14 @@ from orchestrator.client.connections import Connections
 from orchestrator.client.domains import DomainCalls
 from orchestrator.client.enrolment import CertificateCalls, EnrolmentCalls, OnboardingCalls
 from orchestrator.client.events import EventCalls
-from orchestrator.client.fleet import FirewallCalls, FleetCalls
-from orchestrator.client.groups import GroupCalls, WaiverCalls
 from orchestrator.client.hits import HitCalls
 from orchestrator.client.packetlog import PacketLogCalls
 from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
 from orchestrator.client.proposals import DraftCalls, ExpectationCalls, ProposalCalls
-from orchestrator.client.spread import SpreadCalls
-from orchestrator.client.tenants import TenantCalls
+from orchestrator.client.spread import FirewallCalls, FleetCalls, SpreadCalls
+from orchestrator.client.tenants import GroupCalls, TenantCalls, WaiverCalls
 from orchestrator.client.tokens import AuditCalls, TokenCalls
 from orchestrator.client.transport import Transport, trust_of
 from orchestrator.errors import AclflowError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, once_header, quote_segment
+from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, document_of, generation_of, json_of, written
 from orchestrator.policy.addresses import Prefix

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, once_header, quote_segment
+from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.transport import ANY_VERSION, document_of
 from orchestrator.wire.enrolment import (
     Authority,

@@ -6,8 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, tenant_path
+from orchestrator.client.calls import Calls, domain_path, tenant_path
 from orchestrator.wire.codec import fill
 from orchestrator.wire.hits import DomainHits, HitsPage, HitSummary, RuleHits, Unused
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, tenant_path
+from orchestrator.client.calls import Calls, domain_path, tenant_path
 from orchestrator.client.transport import ANY_VERSION, json_of
 from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.protocols import WITH_PORTS

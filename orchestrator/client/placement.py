@@ -6,8 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, quote_segment
+from orchestrator.client.calls import Calls, domain_path, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, json_of
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, enforcer_path, quote_segment
+from orchestrator.client.calls import Calls, domain_path, enforcer_path, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, document_of, json_of
 from orchestrator.errors import Unreachable

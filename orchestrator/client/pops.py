@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.client.calls import Calls
+from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.domains import Host
-from orchestrator.client.paths import domain_path, once_header, quote_segment
 from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, generation_of, json_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.client.calls import Calls
-from orchestrator.client.paths import domain_path, quote_segment, tenant_path
+from orchestrator.client.calls import Calls, domain_path, quote_segment, tenant_path
 from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, document_of, json_of, written
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json

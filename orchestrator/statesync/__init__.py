@@ -2,7 +2,7 @@
 
     states.py      states, levels, what is shared, how long it lasts
     oracle.py      what becomes of a connection with each packet, in plain Python
-    messages.py    what members tell each other; siphash.py: its MAC
+    messages.py    what members tell each other, and its MAC
 
     _native/       the program in the kernel: watches, tells, holds, hears
     layout.py      its maps as bytes; kernel.py: loaded, attached, set, read

@@ -21,8 +21,7 @@ import numpy as np
 
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import BATCH, BATCHES, ENTRY_BYTES, Closings, Held, Settings
-from orchestrator.statesync.messages import KEY_BYTES, WANTS_CONFIRMATION, Message, MessageKind
-from orchestrator.statesync.siphash import siphash
+from orchestrator.statesync.messages import KEY_BYTES, WANTS_CONFIRMATION, Message, MessageKind, siphash
 
 BUSY_S, IDLE_S = 0.004, 0.02
 _STAYS_BUSY_S = 1.0

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.statesync.messages import KEY_BYTES, MESSAGE_BYTES, Key, Message, MessageKind, Word, open_sealed
-from orchestrator.statesync.siphash import siphash
+from orchestrator.statesync.messages import (
+    KEY_BYTES,
+    MESSAGE_BYTES,
+    Key,
+    Message,
+    MessageKind,
+    Word,
+    open_sealed,
+    siphash,
+)
 from orchestrator.statesync.states import State
 
 SECRET = bytes(range(16))

@@ -31,9 +31,9 @@ from orchestrator.statesync.messages import (
     MessageKind,
     Word,
     open_sealed,
+    siphash,
 )
 from orchestrator.statesync.oracle import Connection, Kind, step
-from orchestrator.statesync.siphash import siphash
 from orchestrator.statesync.states import HELD, OPEN, Confirmation, Level, State
 
 few = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

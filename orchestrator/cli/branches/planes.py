@@ -154,7 +154,7 @@ OPENSTACK = Branch(
         Leaf(
             "endpoints",
             "Bring a project's virtual machines in as endpoints, and follow their migrations.",
-            "openstack_endpoints:endpoints",
+            "openstack:endpoints",
         ),
         Branch(
             "alarms",
