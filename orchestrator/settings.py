@@ -16,7 +16,7 @@ from types import MappingProxyType
 import yaml
 
 from orchestrator.errors import AclflowError, BadInput, Missing
-from orchestrator.identity.loopback import is_loopback
+from orchestrator.identity.trust import is_loopback
 
 PREFIX = "ACLFLOW_"
 CONFIG = "ACLFLOW_CONFIG"

@@ -23,7 +23,7 @@ from api.console.draftedits import Draft
 from api.console.reading import Reading
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import Unauthenticated
-from orchestrator.wire.tokens import Token
+from orchestrator.wire.enrolment import Token
 
 IDLE_S = 2 * 3600.0
 LASTS_S = 12 * 3600.0

@@ -20,8 +20,7 @@ from orchestrator.store.records import HostRecord, Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Page
-from orchestrator.wire.domains import WrittenHost
-from orchestrator.wire.onboarding import MachineOnboarding
+from orchestrator.wire.domains import MachineOnboarding, WrittenHost
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["domains"], route_class=SmallBody)
 

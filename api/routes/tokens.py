@@ -18,7 +18,7 @@ from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Page
-from orchestrator.wire.tokens import NewToken, Token
+from orchestrator.wire.enrolment import NewToken, Token
 
 Shown = TypeVar("Shown", bound=Token)
 

@@ -11,7 +11,7 @@ from api.schemas.domains import DatapathId, Interface
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import HOST_TLS, Datapath, Wanted
 from orchestrator.identity.requests import LONGEST_REQUEST
-from orchestrator.wire.onboarding import MAX_IDLE_MS
+from orchestrator.wire.domains import MAX_IDLE_MS
 
 _LONGEST_S = 30 * 86400
 _MOST_HOSTS = 1000

@@ -12,8 +12,7 @@ from orchestrator.cli.options import Url, taking
 from orchestrator.cli.terminal import remark
 from orchestrator.errors import BadInput
 from orchestrator.extras import needs_extra
-from orchestrator.identity.loopback import is_loopback
-from orchestrator.identity.trust import server_context
+from orchestrator.identity.trust import is_loopback, server_context
 from orchestrator.settings import load
 from orchestrator.statesync.status import read_place
 

@@ -19,8 +19,8 @@ from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
-from orchestrator.identity.loopback import is_loopback
 from orchestrator.identity.names import SPREADING_SWITCH
+from orchestrator.identity.trust import is_loopback
 from orchestrator.logs import configure_logging
 from orchestrator.settings import load
 

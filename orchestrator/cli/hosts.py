@@ -20,7 +20,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, remark, say, say_json
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.hosts.switch import Datapath
-from orchestrator.wire.onboarding import MAX_IDLE_MS, MachineOnboarding
+from orchestrator.wire.domains import MAX_IDLE_MS, MachineOnboarding
 
 _LOOK_S = 0.5
 

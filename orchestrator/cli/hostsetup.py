@@ -22,7 +22,7 @@ from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
 from orchestrator.hosts.switch import HOST_TLS, OFFLOADS, ROUTED_PORT, Datapath, Tls, Wanted
 from orchestrator.settings import load
-from orchestrator.wire.onboarding import MAX_IDLE_MS
+from orchestrator.wire.domains import MAX_IDLE_MS
 
 FILES = Path(HOST_TLS.key).parent
 

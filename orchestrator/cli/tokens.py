@@ -15,7 +15,7 @@ from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.errors import BadInput, ChangeTheRequest
 from orchestrator.wire.codec import fill
-from orchestrator.wire.tokens import NewToken
+from orchestrator.wire.enrolment import NewToken
 
 
 class BearerRole(Enum):

@@ -32,8 +32,7 @@ from urllib.parse import SplitResult, urlsplit
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from orchestrator.errors import BadInput
-from orchestrator.identity.loopback import is_loopback
-from orchestrator.identity.trust import client_context
+from orchestrator.identity.trust import client_context, is_loopback
 
 _PIECE_BYTES = 1 << 16
 _LONGEST_HEAD_BYTES = 1 << 18

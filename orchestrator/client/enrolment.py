@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.transport import ANY_VERSION, document_of
+from orchestrator.wire.domains import MachineOnboarding
 from orchestrator.wire.enrolment import (
     Authority,
     Certificate,
@@ -15,7 +16,6 @@ from orchestrator.wire.enrolment import (
     NewGroupToken,
     Revoked,
 )
-from orchestrator.wire.onboarding import MachineOnboarding
 
 
 class EnrolmentCalls(Calls):

@@ -10,7 +10,7 @@ from orchestrator.client.calls import Calls
 from orchestrator.client.transport import ANY_VERSION, document_of
 from orchestrator.wire.audit import AuditAnchor, AuditAnchors, AuditEntry, AuditPage
 from orchestrator.wire.codec import fill
-from orchestrator.wire.tokens import NewToken, Token
+from orchestrator.wire.enrolment import NewToken, Token
 
 
 class TokenCalls(Calls):

@@ -29,8 +29,7 @@ from orchestrator.compile.estimate import Estimate
 from orchestrator.control.ceilings import Admission, Ceilings, hold_flows, hold_rules, takes_long
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.controlloop import CatchingUp
-from orchestrator.control.duties import Duties
-from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.duties import Duties, IdleHosts
 from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.heavy import HeavyChooser

@@ -18,7 +18,7 @@ import structlog
 
 from orchestrator.control.ceilings import Admission
 from orchestrator.control.compiler import Compiled, Compiler
-from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.duties import IdleHosts
 from orchestrator.control.promote import settle_lifts
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.quota import Usage
@@ -49,7 +49,7 @@ can be done while switches work, and without this the loop would wait for as lon
 class Step:
     """A program to publish on the way to generation `target`.
 
-    That of the target, or of what must come first. None where nobody needs it (`idlehosts.py`).
+    That of the target, or of what must come first. None where nobody needs it (`duties.py`).
     """
 
     target: int

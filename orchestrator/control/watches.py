@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from orchestrator.control.controlloop import CatchingUp
-from orchestrator.control.duties import Duties
-from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.duties import Duties, IdleHosts
 from orchestrator.control.pops.manager import key_of, require_server
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging

@@ -23,7 +23,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC, SERVI
 from orchestrator.errors import BadInput
 from orchestrator.hosts.polling import Device, Uplink, check_cores, poll_uplink, refuse_polling
 from orchestrator.policy.addresses import format_mac
-from orchestrator.wire.onboarding import MAX_IDLE_MS
+from orchestrator.wire.domains import MAX_IDLE_MS
 
 OLDEST = (3, 1)
 """The oldest Open vSwitch that programs were tried on: bundles, conjunctions and groups of OpenFlow 1.5."""

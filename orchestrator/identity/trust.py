@@ -6,6 +6,7 @@ name of a certificate where names of hosts are compared: it is for people to rea
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from pathlib import Path
 
@@ -66,3 +67,11 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key)
     except OSError as error:
         raise Missing(f"the certificate or its key cannot be used: {error}", place=str(certificate)) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to an address stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

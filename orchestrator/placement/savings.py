@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from orchestrator.wire.onboarding import MAX_IDLE_MS
+from orchestrator.wire.domains import MAX_IDLE_MS
 
 UPCALL_US = 47.0
 """CPU of an upcall, installing its entry included: (132 - 85) us for 0.996 of them a connection."""

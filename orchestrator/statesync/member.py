@@ -20,13 +20,12 @@ from typing import Any
 import structlog
 
 from orchestrator.errors import AclflowError, BadInput, Forbidden, Refused
-from orchestrator.statesync.door import Door
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import LANES, MOST_MEMBERS, NOWHERE, Settings, Stream
 from orchestrator.statesync.lists import Duty, HeldTo, Lists
 from orchestrator.statesync.messages import KEY_BYTES, VERSION
 from orchestrator.statesync.resending import Resending, Resent
-from orchestrator.statesync.sessions import Following, Session, check_version
+from orchestrator.statesync.sessions import Door, Following, Session, check_version
 
 log = structlog.get_logger()
 

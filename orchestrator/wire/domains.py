@@ -1,4 +1,4 @@
-"""Security domains: endpoints, hosts just onboarded, how far generations have got."""
+"""Security domains: endpoints, machines that become hosts, how far generations have got."""
 
 from __future__ import annotations
 
@@ -113,3 +113,32 @@ class Enforced:
     def describe_done(self) -> str:
         """Say where a finished generation is in force; a domain may have no hosts."""
         return "in force on every host" + ("" if self.hosts else " (the domain has none yet)")
+
+
+MAX_IDLE_MS = 60_000
+"""How long a host's switch keeps a cache entry that no packet meets, where nothing else was said: as in the ACLFLOW
+paper."""
+
+
+@document(kw_only=True)
+class MachineOnboarding:
+    """A machine that joins or leaves a domain, with its progress.
+
+    Its progress is what was done last, or why it failed and what to change.
+    """
+
+    name: str
+    machine: str
+    bridge: str
+    datapath_id: str
+    uplink: str
+    controllers: tuple[str, ...]
+    state: Literal["adding", "done", "failed", "removing"]
+    step: str
+    error: str | None
+    changed: dt.datetime
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is still being done to the machine."""
+        return self.state in ("adding", "removing")

@@ -19,8 +19,8 @@ from orchestrator.control import compiler as compiler_module
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
+from orchestrator.control.duties import IdleHosts
 from orchestrator.control.enforcement import Enforcement
-from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Held, Publisher

@@ -11,7 +11,7 @@ from control.pop_site import SERVERS, Site
 from patience import until
 
 from orchestrator.compile.conjunctions.grouped import TenantList
-from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.duties import IdleHosts
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program

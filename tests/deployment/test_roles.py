@@ -16,7 +16,7 @@ from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.control.auditsinks import Syslog
 from orchestrator.hosts.switch import Wanted
 from orchestrator.placement.savings import ENTRY_IDLE_S
-from orchestrator.wire.onboarding import MAX_IDLE_MS
+from orchestrator.wire.domains import MAX_IDLE_MS
 
 COLLECTION = ROOT / "ansible"
 SPECS = sorted(COLLECTION.glob("roles/*/meta/argument_specs.yml"))

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from orchestrator.enforce.guardtable import GuardTable
-from orchestrator.enforce.uplink.arrivals import ARRIVED_S, Arrivals, Rank
 from orchestrator.enforce.uplink.monitors import delivered_prefixes
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
 from orchestrator.enforce.uplink.uplinkkeeper import UplinkKeeper
-from orchestrator.enforce.uplink.uplinkkernel import KernelChange
+from orchestrator.enforce.uplink.uplinkkernel import ARRIVED_S, Arrivals, KernelChange, Rank
 from orchestrator.errors import BadInput, Refused, Unreachable
 from orchestrator.policy.addresses import Prefix
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.scaling.health import Health, look_again
+from orchestrator.scaling.lifecycle import Health, look_again
 
 STEADY_S, WINDOW_S = 5.0, 60.0
 LOOKS = st.lists(st.tuples(st.floats(0.1, 4.0), st.booleans()), max_size=60)

@@ -17,8 +17,7 @@ from patience import PATIENCE_S
 from orchestrator.errors import Forbidden, Unreachable
 from orchestrator.lab.ports import free_port
 from orchestrator.statesync import sessions
-from orchestrator.statesync.door import MOST_OF_AN_ADDRESS, Door
-from orchestrator.statesync.sessions import JSON, NONCE_BYTES, Session
+from orchestrator.statesync.sessions import JSON, MOST_OF_AN_ADDRESS, NONCE_BYTES, Door, Session
 
 HERE, MEMBER, OTHER, STRANGER = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9"
 SECRET = bytes(range(16))

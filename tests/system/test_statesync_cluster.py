@@ -36,10 +36,9 @@ from orchestrator.bench.state_sync.programs import SECRET, Cluster
 from orchestrator.bench.state_sync.syncworld import CLIENT, MIDDLE, SERVER4, World
 from orchestrator.lab.processes import wait_until
 from orchestrator.statesync import sessions
-from orchestrator.statesync.door import MOST_OF_AN_ADDRESS
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.messages import Message, MessageKind, Word
-from orchestrator.statesync.sessions import NONCE_BYTES
+from orchestrator.statesync.sessions import MOST_OF_AN_ADDRESS, NONCE_BYTES
 from orchestrator.statesync.states import Confirmation, Context, Level, State
 
 COMBINATIONS = list(itertools.product(Level, Context, Confirmation))

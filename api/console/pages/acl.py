@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.desk import Desk
-from api.console.parts.draftbar import DraftBar
+from api.console.parts.desk import Desk, DraftBar
 from api.console.parts.files import offer_export, take_import
 from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruletable import RuleTable

@@ -19,8 +19,7 @@ from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plai
 from api.console.parts.view import View
 from orchestrator.client import Client, Host
 from orchestrator.errors import AclflowError, BadInput
-from orchestrator.wire.domains import RETURN_TRAFFIC, Domain, Enforced, Lagging
-from orchestrator.wire.onboarding import MachineOnboarding
+from orchestrator.wire.domains import RETURN_TRAFFIC, Domain, Enforced, Lagging, MachineOnboarding
 from orchestrator.wire.points import Enforcer
 
 _LIVE_S = 2.0

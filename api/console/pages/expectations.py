@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.desk import Desk
-from api.console.parts.draftbar import DraftBar
+from api.console.parts.desk import Desk, DraftBar
 from api.console.parts.pieces import empty, heading
 from api.console.parts.section import working
 from api.console.parts.view import View

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.desk import OperatorDesk, go_on_from_newest
+from api.console.parts.desk import DraftBar, OperatorDesk, go_on_from_newest
 from api.console.parts.differences import draw_headline
 from api.console.parts.domainpicker import pick_domain
-from api.console.parts.draftbar import DraftBar
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.pieces import empty, heading
 from api.console.parts.ruleedits import add_rule

@@ -9,8 +9,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.pages.events import draw_events
-from api.console.parts.desk import Desk
-from api.console.parts.draftbar import DraftBar
+from api.console.parts.desk import Desk, DraftBar
 from api.console.parts.findings import severity_words
 from api.console.parts.pieces import heading, tile
 from api.console.parts.question import ask_why

@@ -10,7 +10,7 @@ from api.console import words
 from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
-from orchestrator.wire.tokens import Token
+from orchestrator.wire.enrolment import Token
 
 _ROLES = {
     "member": "member: changes its tenant's list",

@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from api.console.parts.desk import Desk
-from api.console.parts.draftbar import DraftBar
+from api.console.parts.desk import Desk, DraftBar
 from api.console.parts.pieces import fact, heading
 from api.console.parts.question import PROTOCOLS
 from api.console.parts.ruleedits import add_rule, change_rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from orchestrator.wire.tokens import Token
+from orchestrator.wire.enrolment import Token
 
 
 @dataclass(frozen=True, slots=True)

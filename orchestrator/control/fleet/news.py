@@ -13,8 +13,7 @@ from orchestrator.compile.spreadprogram import Member as SpreadMember
 from orchestrator.compile.spreadprogram import MemberState as SpreadState
 from orchestrator.control.fleet import trials, vnfinputs
 from orchestrator.control.fleet.vnfinputs import Sky
-from orchestrator.scaling.health import Health
-from orchestrator.scaling.lifecycle import TRIED, MemberState, Step, Trial, step
+from orchestrator.scaling.lifecycle import TRIED, Health, MemberState, Step, Trial, step
 from orchestrator.store.firewalls.fleetrecords import FleetLook, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.unit import Unit

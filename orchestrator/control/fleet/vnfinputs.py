@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.cloud.base import Pace, Vnf, VnfState
-from orchestrator.scaling.health import Health, look_again
-from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
+from orchestrator.scaling.lifecycle import CARRYING, Health, MemberState, Patience, Seen, Sight, Trial, look_again
 from orchestrator.store.firewalls.fleetrecords import Member, MemberLook, Place
 from orchestrator.wire.points import PointState
 

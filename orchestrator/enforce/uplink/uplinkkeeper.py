@@ -21,10 +21,9 @@ import structlog
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.stopsignal import Stopping
-from orchestrator.enforce.uplink.arrivals import Arrivals, Rank
 from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor, SwitchRows
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
-from orchestrator.enforce.uplink.uplinkkernel import KernelChange, UplinkKernel
+from orchestrator.enforce.uplink.uplinkkernel import Arrivals, KernelChange, Rank, UplinkKernel
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 

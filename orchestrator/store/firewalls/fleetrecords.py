@@ -15,8 +15,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
-from orchestrator.scaling.health import Health
-from orchestrator.scaling.lifecycle import MemberState, Patience
+from orchestrator.scaling.lifecycle import Health, MemberState, Patience
 from orchestrator.wire.firewalls import Load, Plane
 from orchestrator.wire.points import PointState
 

@@ -14,8 +14,7 @@ import orjson
 from sqlalchemy import Row, delete, insert, select, update
 
 from orchestrator.errors import Conflict, NotFound
-from orchestrator.scaling.health import Health
-from orchestrator.scaling.lifecycle import COMING, ENDING, MemberState, Step
+from orchestrator.scaling.lifecycle import COMING, ENDING, Health, MemberState, Step
 from orchestrator.store.events import Events
 from orchestrator.store.firewalls.fleetrecords import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.firewalls.machines import Firewalls

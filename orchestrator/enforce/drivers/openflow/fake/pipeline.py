@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.enforce.drivers.openflow.fake import actions, multipath, rewrite, tracking
+from orchestrator.enforce.drivers.openflow.fake import actions, rewrite, tracking
 from orchestrator.enforce.drivers.openflow.fake.actions import (
     Action,
     CopyField,
@@ -162,7 +162,7 @@ class Journey:
 
     def _hash_fields(self, action: Multipath) -> None:
         kept = self._values.get(action.register, 0) >> action.bits << action.bits
-        found = multipath.hash_fields(action.fields, action.basis, self._values) % action.modulo
+        found = actions.hash_fields(action.fields, action.basis, self._values) % action.modulo
         self._values[action.register] = kept | found
 
     def _send(self, port: int) -> None:
