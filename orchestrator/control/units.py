@@ -1,4 +1,4 @@
-"""Units of work: reads in a snapshot, writes that are published after their commit, and where tenants write."""
+"""Units of work: reads in a snapshot, writes published after their commit, tenants' domains."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def make_bridges(spec: PopSpec, controller: tuple[str, int]) -> Iterator[Sequenc
 
 
 def _make_pop_switch(spec: PopSpec, controller: str) -> Iterator[Sequence[str]]:
-    """Yield commands for the edge switch with its servers, and the segment on which servers meet."""
+    """Yield commands for the edge switch with its servers, and the segment between servers."""
     yield from POP_SWITCH.commands(controller)
     yield "add-br", REHOME_BRIDGE
     yield "set", "bridge", REHOME_BRIDGE, "datapath_type=netdev"

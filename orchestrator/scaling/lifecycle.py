@@ -1,4 +1,4 @@
-"""The life of a firewall VNF as a state machine, with reasons, and its health. Pure.
+"""The life of a firewall VNF as a state machine, and its health. Pure.
 
     requested ─▶ building ─▶ enrolled ─▶ loaded ─▶ proven ─▶ serving ─▶ draining ─▶ leaving ─▶ gone
         │            │           │          │         │          │          │           ▲        ▲

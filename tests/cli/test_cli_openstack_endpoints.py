@@ -11,7 +11,6 @@ from cloud.test_endpoints import IDS, port
 from command_line import Ended, aclflow
 from served import Served, served
 
-from orchestrator.cli import openstack
 from orchestrator.cli import openstack as commands
 from orchestrator.client import Host
 from orchestrator.cloud.heat.fakeopenstack import FakeOpenStack
@@ -117,7 +116,7 @@ def test_followed_it_tells_what_changes_and_bears_silence(bench: Bench, monkeypa
         elif len(looks) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(openstack.time, "sleep", between)
+    monkeypatch.setattr(commands.time, "sleep", between)
     ended = bench.run("--apply", "--follow", "--every", "0.2")
     assert ended.code == 130
     assert "Neutron does not answer" in ended.err

@@ -1,4 +1,4 @@
-"""Serve a page at its place, in the frame that every page has, drawn by its builder.
+"""Serve a page at its place: its builder draws into the frame around every page.
 
 Pages of a tenant say how its list stands.
 

@@ -1,4 +1,4 @@
-"""The form of a rule: a dialog that shows each field's error; and rules in words."""
+"""The form of a rule, which shows each field's error, and rules in words."""
 
 from __future__ import annotations
 
