@@ -28,6 +28,7 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.store.acls.cache import AclCache
+from orchestrator.store.acls.namecache import NameCache
 from orchestrator.store.chains import Chain
 from orchestrator.store.migrate import prepare
 from orchestrator.store.policycache import PolicyCache, PopCache
@@ -71,6 +72,7 @@ class Store:
         self._cache = AclCache(settings.cached_rules)
         self.policies = PolicyCache()
         self._pops = PopCache()
+        self._names = NameCache(settings.cached_rules)
         self._principals = PrincipalCache()
         self._chain = Chain()
         self.is_alone = engine.dialect.name == "sqlite"
@@ -231,7 +233,7 @@ class Store:
         if writing and part is None and not self.is_alone:
             with self._logging:  # the commit before is in the database, and its head may not be noted here yet
                 pass
-        caches = self._cache, self.policies, self._pops
+        caches = self._cache, self.policies, self._pops, self._names
         draw = None if part is None else self._numbers.draw
         tx = Transaction(
             connection,

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
+from orchestrator.store.acls.namecache import NameCache
 from orchestrator.store.chains import Chain, EditedRows, Head
 from orchestrator.store.policycache import KnownPop, PolicyCache, PopCache
 from orchestrator.store.records import ListsChanged, PolicySnapshot
@@ -144,6 +145,7 @@ class Transaction:
     cache: AclCache
     policies: PolicyCache
     known_pops: PopCache
+    names: NameCache = field(default_factory=lambda: NameCache(0))
     jumped: dt.timedelta = NO_TIME
     """By how much the clock has jumped forward since the store was opened (`SteadyClock`)."""
     generations: dict[str, int] = field(default_factory=dict)

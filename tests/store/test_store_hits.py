@@ -23,7 +23,7 @@ from orchestrator.program.countframes import CountFrame, Loss, Note, decode_fram
 from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join_counts, sum_rows
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.hits import rules
+from orchestrator.store.hits import firstrules
 from orchestrator.store.hits.history import HitHistory, Resolution
 from orchestrator.store.hits.hitrecords import HitOrder, RuleHits
 from orchestrator.store.records import HostRecord
@@ -236,12 +236,14 @@ def _first_of_all(every: list[Entry], order: HitOrder, contains: str, limit: int
     return [*ranked, *(each for each in named if not _rank(order, each[2]) > 0)][:limit]
 
 
-@pytest.mark.parametrize("few", [9, 10_000])
+@pytest.mark.parametrize(("few", "held"), [(9, 0), (10_000, 0), (9, 1_000)])
 def test_the_first_rules_of_a_domain_are_those_among_all(
-    store: Store, wall: FakeWall, few: int, monkeypatch: pytest.MonkeyPatch
+    open_another: Callable[..., Store], wall: FakeWall, few: int, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_FIRST_NUMBERS", "_MOST_NUMBERS", "_MOST_NAMED"):
-        monkeypatch.setattr(rules, name, few)
+    """With names that are in memory, and with no room for them there."""
+    store = open_another(settings=StoreSettings(cached_rules=held))
+    for name in ("_FIRST_NUMBERS", "_MOST_NUMBERS", "_MOST_NAMED", "_MOST_NAMES"):
+        monkeypatch.setattr(firstrules, name, few)
     chance = random.Random(7)
     with store.write() as unit:
         unit.domains.create("pop")

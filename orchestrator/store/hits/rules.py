@@ -6,10 +6,7 @@ they are replaced. Tiers are never added up, for a packet passes through several
 
 `HitSum` counts all rules of a domain together, by tier and by decider: as many sums for any number of rules.
 
-**The first rules of a domain** are found by their counts, which are columns, and only then by name: a row is read for
-each rule that is returned. Rules of which there is nothing to rank follow in the order of tenants
-and lists. A count may be of a rule that is gone, so numbers are looked up in portions until there are enough. A search
-for a part of a name has the database look at all names; where few have it, only these are ranked.
+How the first rules of a domain are found is in `firstrules.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Row, Select, func, or_, select
+from sqlalchemy import func, or_, select
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, NUMBER_BITS, Cookie, Kind
-from orchestrator.program.counts import NO_COUNTS, U64, Counts
+from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.acls.spans import holds_now
+from orchestrator.store.hits.firstrules import IS_CURRENT, find_first
 from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution, Window
 from orchestrator.store.hits.hitrecords import (
     FirstRules,
@@ -43,7 +40,7 @@ from orchestrator.store.hits.hitrecords import (
     Watch,
 )
 from orchestrator.store.schema.acls import acl_rules, acl_versions
-from orchestrator.store.schema.core import placements, tenants
+from orchestrator.store.schema.core import tenants
 from orchestrator.store.schema.hits import hit_feeds, hit_losses
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction
@@ -53,18 +50,6 @@ RATE_OVER = MINUTE
 
 _KIND_SHIFT = np.uint64(48)
 _NUMBER_SHIFT = np.uint64(NUMBER_BITS)
-_FIRST_NUMBERS = 1024
-"""So many rules are ranked at first."""
-_MOST_NUMBERS = 1024
-"""So many rules are looked up by number at once."""
-_MOST_NAMED = 10_000
-"""Where more rules than that have a part of a name, rules are asked for it in the order of their counts."""
-_IS_CURRENT = (acl_versions.c.tenant == tenants.c.number) & (acl_versions.c.version == tenants.c.acl_version)
-_IS_PLACED = (
-    (placements.c.domain == tenants.c.domain)
-    & (placements.c.tenant == acl_rules.c.tenant)
-    & (placements.c.rule_id == acl_rules.c.rule_id)
-)
 _TENANT_KINDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _MOST_LAPSES = 100
 
@@ -108,13 +93,7 @@ class Hits:
         totals = _of_tenants_rules(history.totals(), tier)
         window = history.window(self._tx.micros - RATE_OVER)
         window = replace(window, counts=_of_tenants_rules(window.counts, tier))
-        named = self._find_named(domain, contains) if contains else None
-        ranked = _rank_numbers(order, totals, window.counts, named)
-        rows = self._name_numbers(domain, ranked, contains, limit)
-        if len(rows) < limit:
-            known = {row.number for row in rows}
-            listed = self._tx.read(_list_rules(domain, contains).limit(limit)) if named is None else named
-            rows += [row for row in listed if row.number not in known][: limit - len(rows)]
+        rows = find_first(self._tx, domain, order, totals, window.counts, limit=limit, contains=contains)
         cookies = _cookies(tier, Kind.RULE, (row.number for row in rows))
         hits = _join_hits(totals.at(cookies), window)
         seconds = _seconds_of(window)
@@ -132,32 +111,10 @@ class Hits:
         query = (
             select(func.coalesce(func.sum(acl_versions.c.rules), 0))
             .select_from(tenants)
-            .join(acl_versions, _IS_CURRENT)
+            .join(acl_versions, IS_CURRENT)
             .where(tenants.c.domain == domain)
         )
         return int(self._tx.read(query).scalar_one())
-
-    def _find_named(self, domain: str, contains: str) -> Sequence[Row[Any]] | None:
-        """Return the current rules with a part of a name; None where they are many."""
-        rows = self._tx.read(_list_rules(domain, contains).limit(_MOST_NAMED + 1)).all()
-        return rows if len(rows) <= _MOST_NAMED else None
-
-    def _name_numbers(self, domain: str, ranked: Iterator[U64], contains: str, limit: int) -> list[Row[Any]]:
-        """Return the first `limit` current rules among numbers, in their order."""
-        found: list[Row[Any]] = []
-        size = limit
-        for numbers in ranked:
-            start = 0
-            while start < len(numbers) and len(found) < limit:
-                portion = numbers[start : start + size].tolist()
-                rows = self._tx.read(_rules_numbered(domain, contains).where(acl_rules.c.number.in_(portion)))
-                by_number = {row.number: row for row in rows}
-                found += [by_number[number] for number in portion if number in by_number]
-                start += size
-                size = min(2 * size, _MOST_NUMBERS)
-            if len(found) >= limit:
-                break
-        return found[:limit]
 
     def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
         """Return the counts of all rules of a domain since a time, with rates.
@@ -301,29 +258,6 @@ def _seconds_of(window: Window) -> float:
     return max(window.until - window.since, SECOND) / SECOND
 
 
-def _rank_numbers(order: HitOrder, totals: Counts, moved: Counts, named: Iterable[Row[Any]] | None) -> Iterator[U64]:
-    """Yield the numbers of counted rules in portions, most first.
-
-    Of equal ones the lowest is first. `named` limits them. The first portion is small, and mostly enough.
-    """
-    columns = {
-        HitOrder.LIST: (NO_COUNTS, NO_COUNTS.packets),
-        HitOrder.RATE: (moved, moved.packets),
-        HitOrder.PACKETS: (totals, totals.packets),
-        HitOrder.BYTES: (totals, totals.byte_counts),
-        HitOrder.LAST_HIT: (totals, totals.last_hit),
-    }
-    counts, ranks = columns[order]
-    numbers = counts.cookie & np.uint64(HIGHEST_NUMBER)
-    counted = ranks > 0
-    if named is not None:
-        counted &= np.isin(numbers, np.array([row.number for row in named], np.uint64))
-    numbers, ranks = numbers[counted], ranks[counted]
-    least = np.partition(ranks, -_FIRST_NUMBERS)[-_FIRST_NUMBERS] if len(ranks) > _FIRST_NUMBERS else 0
-    for portion in (ranks >= least, ranks < least):
-        yield numbers[portion][np.argsort(-ranks[portion], kind="stable")]
-
-
 def _met_later(hits: RuleHits, elsewhere: RuleHits) -> RuleHits:
     """Counts of one place, with the last packet that came there or elsewhere."""
     times = [each.last_hit for each in (hits, elsewhere) if each.last_hit is not None]
@@ -345,42 +279,6 @@ def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
     """The cookies of rule numbers."""
     column: U64 = np.array(list(numbers), np.uint64) | np.uint64(Cookie(tier, kind).pack())
     return column
-
-
-def _rules_numbered(domain: str, contains: str) -> Select[Any]:
-    """Select the current rules of a domain's tenants, to be limited to some numbers.
-
-    The domain is asked in a way in which no index helps, or SQLite looks through all its tenants.
-    """
-    query = (
-        select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number, placements.c.lifted)
-        .select_from(acl_rules)
-        .join(tenants, tenants.c.number == acl_rules.c.tenant)
-        .join(placements, _IS_PLACED, isouter=True)
-        .where(tenants.c.domain.concat("") == domain, acl_rules.c.until_version.is_(None))
-    )
-    return query.where(_is_named(contains)) if contains else query
-
-
-def _list_rules(domain: str, contains: str) -> Select[Any]:
-    """Select the current rules of a domain in the order of tenants and lists."""
-    query = (
-        select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number, placements.c.lifted)
-        .select_from(tenants)
-        .join(acl_rules, holds_now(acl_rules, tenants.c.number))
-        .join(placements, _IS_PLACED, isouter=True)
-        .where(tenants.c.domain == domain)
-        .order_by(tenants.c.id, acl_rules.c.order_key)
-    )
-    return query.where(_is_named(contains)) if contains else query
-
-
-def _is_named(contains: str) -> ColumnElement[bool]:
-    """Whether a part of the name of a tenant or rule is as asked for.
-
-    Asked by a function that both databases have, for LIKE does not tell upper from lower case on SQLite.
-    """
-    return or_(*(func.replace(name, contains, "") != name for name in (tenants.c.id, acl_rules.c.rule_id)))
 
 
 def _of_tenants_rules(counts: Counts, tier: Tier) -> Counts:
