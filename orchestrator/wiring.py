@@ -33,7 +33,7 @@ from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
 from orchestrator.control.fleet.effects import CloudHand
 from orchestrator.control.fleet.keeper import FleetKeeper
-from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, PointMetrics
+from orchestrator.control.gauges import EdgeMetrics, FleetGauges, HitMetrics, MemoryMetrics, PointMetrics
 from orchestrator.control.keptprograms import KeptPrograms, ProgramKeeper
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
@@ -222,9 +222,15 @@ def _wire_core(store: Store, settings: Settings) -> _Core:
         store, metrics, recheck_s=recheck_s, told=control.note_report, vouched=tiers.servers.vouched_reports
     )
     spreading = Spreading(store, Publisher())
-    for gauges in (EdgeMetrics(tiers.edges.reports), FleetGauges(control), HitMetrics(control), PointMetrics(control)):
-        metrics.registry.register(gauges)
     publishers = (publisher, *tiers.publishers, spreading.publisher)
+    for gauges in (
+        EdgeMetrics(tiers.edges.reports),
+        FleetGauges(control),
+        HitMetrics(control),
+        PointMetrics(control),
+        MemoryMetrics(store.policies.all, lambda: (each for some in publishers for each in some.programs())),
+    ):
+        metrics.registry.register(gauges)
     programs = ProgramKeeper(kept, publisher)
     return _Core(metrics, control, precompiler, programs, enforcement, spreading, publishers)
 

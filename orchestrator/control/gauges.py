@@ -1,4 +1,4 @@
-"""Prometheus metrics of counts, enforcement points, fleets and edges; read at each scrape.
+"""Prometheus metrics of counts, enforcement points, memory, fleets and edges; read at each scrape.
 
 Everybody who reaches the service may read them, so they name no tenant, no rule and no host, and enforcers are numbers:
 REST tells these to members, and `aclflow domain show` to operators. So the series stay few, too.
@@ -7,7 +7,7 @@ REST tells these to members, and `aclflow domain show` to operators. So the seri
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -17,11 +17,14 @@ from orchestrator.control.fleet.sizing import sample_of
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.units import Units
 from orchestrator.errors import TryAgain
+from orchestrator.policy.model import Policy
+from orchestrator.program.program import Program
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.firewalls.fleetrecords import FleetLook
 from orchestrator.store.hits.rules import HitSum
 from orchestrator.store.points.pointrecords import Heard
+from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.fleet import FleetSample
@@ -120,6 +123,57 @@ class PointMetrics(Collector):
             return self._units.read(lambda unit: unit.enforcers.heard())
         except TryAgain:
             return ()
+
+
+_TENANT_BYTES = 33_000
+_RULE_BYTES = 480
+_MEMBER_BYTES = 150
+_ROW_BYTES = 300
+"""What a tenant, a rule, a member of an address group and a flow entry take in memory, as measured (decision 753)."""
+
+
+def estimate_bytes(policy: Policy | None, rows: int) -> int:
+    """Estimate the memory of a domain's policy and of so many flow entries of its programs.
+
+    Counts alone are looked at: a few numbers of each tenant.
+    """
+    if policy is None:
+        return rows * _ROW_BYTES
+    rules, members = len(policy.operator), 0
+    for tenant in policy.tenants:
+        rules += len(tenant.rule_numbers)
+        members += sum([len(group.prefixes) for group in tenant.acl.groups.values()])
+    known = len(policy.tenants) * _TENANT_BYTES + rules * _RULE_BYTES + members * _MEMBER_BYTES
+    return known + rows * _ROW_BYTES
+
+
+class MemoryMetrics(Collector):
+    """Estimates the memory that each domain takes in this service.
+
+    `policies` are those in memory by domain, `programs` the current ones of every tier.
+    """
+
+    def __init__(
+        self, policies: Callable[[], Mapping[str, PolicySnapshot]], programs: Callable[[], Iterable[Program]]
+    ) -> None:
+        self._policies = policies
+        self._programs = programs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield an estimate for each domain of which there is something in memory."""
+        gauge = GaugeMetricFamily(
+            "aclflow_domain_memory_bytes",
+            "Memory that a domain takes here, estimated from its rules, members of groups and flow entries",
+            labels=["domain"],
+        )
+        rows = Counter[str]()
+        for program in self._programs():
+            rows[program.domain] += len(program.blocks)
+        policies = self._policies()
+        for domain in sorted({*policies, *rows}):
+            snapshot = policies.get(domain)
+            gauge.add_metric([domain], estimate_bytes(None if snapshot is None else snapshot.policy, rows[domain]))
+        yield gauge
 
 
 _EDGE_COUNTS = {

@@ -52,6 +52,11 @@ class Newest(Generic[T]):
         with self._lock:
             self._known.pop(domain, None)
 
+    def all(self) -> dict[str, T]:
+        """Return every domain's value that is in memory."""
+        with self._lock:
+            return dict(self._known)
+
 
 _MOST_NOTED = 64
 
