@@ -36,7 +36,6 @@ from api.context import (
 )
 from api.limits import LargeReport, SmallBody, read_report
 from api.pacing import PROGRAM_BYTES_A_SECOND, TURN_S, Account
-from api.paging import page_of
 from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import ReportBody
 from api.streams import begin_stream, follow_until_revoked, stream, validity_of
@@ -122,8 +121,9 @@ def list_enforcers(
     _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's enforcement points, by name."""
-    found = {record.name: record for record in services.control.read(lambda unit: unit.enforcers.list(domain))}
-    return answer(page_of(found, limit, marker))
+    found = services.control.read(lambda unit: unit.enforcers.list(domain, limit=limit + 1, marker=marker or ""))
+    following = found[limit - 1].name if len(found) > limit else None
+    return answer(Page(found[:limit], following))
 
 
 @router.get("/domains/{domain}/enforcers/{enforcer}", response_model=Enforcer)

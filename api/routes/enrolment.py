@@ -22,7 +22,6 @@ from api.context import (
     log_event,
 )
 from api.limits import SmallBody, StrangersBody
-from api.paging import page_after
 from api.schemas.common import NAME
 from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
 from orchestrator.control.enrolment import Applicant
@@ -246,9 +245,9 @@ def list_certificates(
     marker: NameMarker = None,
 ) -> Response:
     """Certificates that were issued, by domain, name and time; until 90 days after their end."""
-    found = {each.serial: each for each in services.control.read(lambda unit: unit.certificates.list(domain))}
-    serials, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_make_certificate(found[each]) for each in serials), following))
+    found = services.control.read(lambda unit: unit.certificates.list(domain, limit=limit + 1, marker=marker))
+    following = found[limit - 1].serial if len(found) > limit else None
+    return answer(Page(tuple(map(_make_certificate, found[:limit])), following))
 
 
 @router.get("/certificates/{serial}", response_model=Certificate)

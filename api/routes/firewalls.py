@@ -26,7 +26,6 @@ from api.context import (
     most_followed,
 )
 from api.limits import SmallBody
-from api.paging import page_after
 from api.schemas.firewalls import (
     LinksReport,
     Load,
@@ -56,9 +55,9 @@ def list_firewalls(
     _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's firewall VNFs by name, with the latest word of their load."""
-    found = {seen.firewall.name: seen for seen in services.control.read(lambda unit: unit.firewalls.list(domain))}
-    names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(_make_firewall(found[name]) for name in names), following))
+    found = services.control.read(lambda unit: unit.firewalls.list(domain, limit=limit + 1, marker=marker or ""))
+    following = found[limit - 1].firewall.name if len(found) > limit else None
+    return answer(Page(tuple(map(_make_firewall, found[:limit])), following))
 
 
 @router.post("/firewalls", status_code=201, response_model=WrittenFirewall)

@@ -11,7 +11,6 @@ from api.answers import answer, answer_write, dump_json, etag, reply
 from api.auth import DomainOwner
 from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, log_event
 from api.limits import SmallBody
-from api.paging import page_after
 from api.schemas.enrolment import NewHost
 from orchestrator.control.onboarding import check_approved
 from orchestrator.errors import BadInput
@@ -56,10 +55,9 @@ def list_onboardings(
     _: DomainOwner, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """Machines that were onboarded, or are on their way, by the name of the host."""
-    found = services.control.read(lambda unit: unit.onboardings.list(domain))
-    known = {record.asked.switch.host: record for record in found}
-    names, following = page_after(list(known), limit, marker)
-    return answer(Page(tuple(_make_onboarding(known[name]) for name in names), following))
+    found = services.control.read(lambda unit: unit.onboardings.page(domain, limit=limit + 1, marker=marker or ""))
+    following = found[limit - 1].asked.switch.host if len(found) > limit else None
+    return answer(Page(tuple(map(_make_onboarding, found[:limit])), following))
 
 
 @router.get("/onboardings/{host}", response_model=MachineOnboarding)

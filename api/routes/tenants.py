@@ -12,7 +12,6 @@ from api.answers import answer, answer_write, etag, reply
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, is_admin, only_tenant
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, log_event
 from api.limits import SmallBody
-from api.paging import page_of
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.tenants import NewPrefix, NewTenant, NewTenants, Prefixes, QuotaPut, TenantChange
 from orchestrator.control.feed import named_tenant
@@ -215,12 +214,10 @@ def list_own_endpoints(
 ) -> Response:
     """The tenant's endpoints with their addresses, by name; not where they are."""
 
-    def read_endpoints(unit: Unit) -> tuple[OwnEndpoint, ...]:
-        records = unit.domains.endpoints(unit.tenants.domain(tenant), tenant=tenant)
-        mine = sorted((each.endpoint for each in records), key=lambda each: each.name)
-        return tuple(OwnEndpoint(each.name, tuple(map(str, each.prefixes))) for each in mine)
-
-    return answer(page_of({each.name: each for each in services.control.read(read_endpoints)}, limit, marker))
+    records = services.control.read(lambda unit: unit.domains.page_of_tenant(tenant, limit=limit + 1, marker=marker))
+    found = [OwnEndpoint(each.endpoint.name, tuple(map(str, each.endpoint.prefixes))) for each in records]
+    following = found[limit - 1].name if len(found) > limit else None
+    return answer(Page(tuple(found[:limit]), following))
 
 
 # ---------------------------------------------------------------------------------------------------- quotas

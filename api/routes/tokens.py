@@ -28,8 +28,7 @@ router = APIRouter(prefix="/v1", tags=["tokens"], route_class=SmallBody)
 @router.get("/tokens", response_model=Page[Token])
 def list_tokens(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NumberMarker = None) -> Response:
     """The tokens, oldest first, without their secrets."""
-    records = services.control.read(lambda unit: unit.tokens.list())
-    found = [record for record in records if record.id > (marker or 0)][: limit + 1]
+    found = services.control.read(lambda unit: unit.tokens.list(limit=limit + 1, marker=marker or 0))
     following = found[limit - 1].id if len(found) > limit else None
     return answer(Page(tuple(_seen(Token, record) for record in found[:limit]), following))
 

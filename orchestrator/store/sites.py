@@ -82,26 +82,28 @@ class Sites:
 
     # ------------------------------------------------------------------------------------------------ endpoints
 
-    def endpoints(self, domain: str, *, tenant: str | None = None) -> tuple[EndpointRecord, ...]:
-        """The endpoints by name, of one tenant or of all. Raises NotFound."""
+    def endpoints(self, domain: str) -> tuple[EndpointRecord, ...]:
+        """All endpoints by name. Raises NotFound."""
         self._tx.domain(domain)
-        if tenant is None:
-            return self._read_endpoints(self._tx.read(_select_endpoints(domain)).all(), _select_addresses(domain))
-        owner = self._tx.tenant(tenant)
-        if owner.domain != domain:
-            return ()
-        mine = endpoints.c.tenant == owner.number  # nothing else, or a database may look through the domain's
-        names = select(endpoints.c.name).where(mine)
-        addresses = _select_addresses(domain).where(endpoint_prefixes.c.endpoint.in_(names))
-        return self._read_endpoints(self._tx.read(_select_endpoints_where(mine)).all(), addresses)
+        return self._read_endpoints(self._tx.read(_select_endpoints(domain)).all(), _select_addresses(domain))
 
     def page_endpoints(self, domain: str, *, limit: int, marker: str | None = None) -> tuple[EndpointRecord, ...]:
         """Endpoints in the order of their names, those after `marker`, at most `limit`. Raises NotFound."""
         self._tx.domain(domain)
-        statement = _select_endpoints(domain).limit(limit)
+        return self._read_page(domain, _select_endpoints(domain), limit, marker)
+
+    def page_of_tenant(self, tenant: str, *, limit: int, marker: str | None = None) -> tuple[EndpointRecord, ...]:
+        """A tenant's endpoints, as `page_endpoints`. Raises NotFound."""
+        owner = self._tx.tenant(tenant)
+        mine = endpoints.c.tenant == owner.number  # nothing else, or a database may look through the domain's
+        return self._read_page(owner.domain, _select_endpoints_where(mine), limit, marker)
+
+    def _read_page(
+        self, domain: str, statement: Select[Any], limit: int, marker: str | None
+    ) -> tuple[EndpointRecord, ...]:
         if marker is not None:
             statement = statement.where(endpoints.c.name > marker)
-        rows = self._tx.read(statement).all()
+        rows = self._tx.read(statement.limit(limit)).all()
         names = [row.name for row in rows]
         return self._read_endpoints(rows, _select_addresses(domain).where(endpoint_prefixes.c.endpoint.in_(names)))
 

@@ -231,9 +231,9 @@ class Tokens:
         if self._tx.row(_HELD, token=token_id, at=self._tx.micros) is None:
             raise Unauthenticated(_NOT_VALID)
 
-    def list(self, *, tenant: str | None = None) -> tuple[TokenRecord, ...]:
-        """Tokens, oldest first, without secrets. Raises NotFound."""
-        statement = _select_rows().order_by(tokens.c.id)
+    def list(self, *, tenant: str | None = None, limit: int | None = None, marker: int = 0) -> tuple[TokenRecord, ...]:
+        """Tokens, oldest first, those after `marker`, at most `limit`, without secrets. Raises NotFound."""
+        statement = _select_rows().where(tokens.c.id > marker).order_by(tokens.c.id).limit(limit)
         if tenant is not None:
             statement = statement.where(tokens.c.tenant == self._tx.tenant(tenant).number)
         return tuple(_read_record(row) for row in self._tx.read(statement))

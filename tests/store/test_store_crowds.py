@@ -6,6 +6,8 @@ machine. What costs more with each of them is asked by each of them, so all toge
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +18,8 @@ from store.scenes import acl, endpoint, rule
 from store.steps import ticking
 
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.identity.authority import Issued
+from orchestrator.identity.names import Subject, Usage
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.program.counts import Counts
 from orchestrator.program.program import Tier
@@ -54,6 +58,7 @@ def filled(path: Path, size: int) -> Path:
             unit.acls.replace(
                 f"t{number}", acl(*(rule(f"r{port}", port, str(owned)) for port in range(RULES))), author="x"
             )
+            keep_certificate(unit, f"c{number}", enrol(unit, f"c{number}", "openflow"))
         enrol(unit, AGENT, Plane.NFTABLES.value)
         generation = unit.domains.get("pop").generation
         held = PointReport("h5", generation, bytes(16), PointState.ENFORCED, ports=("p5", "p6", "elsewhere"))
@@ -74,8 +79,22 @@ def enrol(unit: Unit, name: str, kind: str) -> int:
     return unit.enforcers.enrol(token, name=name, kind=kind).enforcer.id
 
 
+def keep_certificate(unit: Unit, name: str, enforcer: int) -> None:
+    lasts = dt.timedelta(days=365)
+    print_, key = (hashlib.sha256(f"{part} {name}".encode()).digest() for part in ("certificate", "key"))
+    subject = Subject(Usage.CONTROLLER, "pop", name)
+    unit.certificates.keep(Issued(subject, "pem", print_.hex()[:40], print_, key, unit.now, unit.now + lasts), enforcer)
+
+
 def agent(unit: Unit) -> int:
-    return next(each.id for each in unit.enforcers.list("pop") if each.name == AGENT)
+    (found,) = unit.enforcers.list("pop", limit=1, marker="f")
+    assert found.name == AGENT
+    return found.id
+
+
+def certificates_after_the_third(unit: Unit) -> object:
+    third = unit.certificates.list(limit=3)[-1]
+    return unit.certificates.list("pop", limit=5, marker=third.serial)
 
 
 def first_rules(order: HitOrder) -> Work:
@@ -88,8 +107,13 @@ WORK: dict[str, Work] = {
     "one firewall": lambda unit: unit.firewalls.get("pop", AGENT),
     "one host": lambda unit: unit.domains.host("pop", "h5"),
     "a host's endpoints": lambda unit: unit.domains.endpoints_in_force("pop", "h5"),
-    "a tenant's endpoints": lambda unit: unit.domains.endpoints("pop", tenant="t5"),
     "a page of endpoints": lambda unit: unit.domains.page_endpoints("pop", limit=5, marker="e2"),
+    "a page of a tenant's endpoints": lambda unit: unit.domains.page_of_tenant("t5", limit=5),
+    "a page of firewalls": lambda unit: unit.firewalls.list("pop", limit=5, marker="f2"),
+    "a page of enforcers": lambda unit: unit.enforcers.list("pop", limit=5, marker="c2"),
+    "a page of tokens": lambda unit: unit.tokens.list(limit=5, marker=3),
+    "a page of certificates": lambda unit: unit.certificates.list("pop", limit=5),
+    "certificates after one": certificates_after_the_third,
     "a page of tenants": lambda unit: unit.tenants.list(limit=5, marker="t2"),
     **{f"a domain's first rules by {order.value}": first_rules(order) for order in HitOrder},
     "an endpoint that is written": lambda unit: unit.domains.put_endpoint(

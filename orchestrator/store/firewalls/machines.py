@@ -36,10 +36,11 @@ class Firewalls:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def list(self, domain: str) -> tuple[FirewallSeen, ...]:
-        """A domain's firewalls by name. Raises NotFound."""
+    def list(self, domain: str, *, limit: int | None = None, marker: str = "") -> tuple[FirewallSeen, ...]:
+        """A domain's firewalls by name, those after `marker`, at most `limit`. Raises NotFound."""
         self._tx.domain(domain)
-        return tuple(map(_read_firewall, self._tx.read(_select_seen(domain).order_by(hosts.c.name))))
+        mine = _select_seen(domain).where(hosts.c.name > marker).order_by(hosts.c.name).limit(limit)
+        return tuple(map(_read_firewall, self._tx.read(mine)))
 
     def get(self, domain: str, name: str) -> FirewallSeen:
         """Return one of a domain's firewalls. Raises NotFound."""

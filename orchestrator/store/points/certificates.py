@@ -6,9 +6,9 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, select, tuple_, update
 
-from orchestrator.errors import Conflict, NotFound
+from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.store.points.pointrecords import CertificateRecord
@@ -19,6 +19,7 @@ from orchestrator.store.sql.keys import certificate_digest, from_micros, to_micr
 from orchestrator.store.transaction import Transaction
 
 _KEPT = dt.timedelta(days=90)
+_ORDER = (certificates.c.domain, certificates.c.name, certificates.c.issued, certificates.c.serial)
 
 
 class Certificates:
@@ -80,12 +81,22 @@ class Certificates:
         """Whether a token, by its number, is that of a certificate."""
         return self._tx.read(select(certificates.c.serial).where(certificates.c.token == token)).first() is not None
 
-    def list(self, domain: str | None = None) -> tuple[CertificateRecord, ...]:
-        """Certificates by domain, name and time, of one domain or of all."""
-        columns = certificates.c
-        statement = _select_rows().order_by(columns.domain, columns.name, columns.issued, columns.serial)
+    def list(
+        self, domain: str | None = None, *, limit: int | None = None, marker: str | None = None
+    ) -> tuple[CertificateRecord, ...]:
+        """Certificates by domain, name and time, of one domain or of all.
+
+        Those after the one with the serial `marker`, at most `limit`. Raises BadInput where that one is there no more:
+        its place is not known.
+        """
+        statement = _select_rows().order_by(*_ORDER).limit(limit)
         if domain is not None:
-            statement = statement.where(columns.domain == domain)
+            statement = statement.where(certificates.c.domain == domain)
+        if marker is not None:
+            last = self._tx.read(select(*_ORDER).where(certificates.c.serial == marker)).one_or_none()
+            if last is None:
+                raise BadInput(f"'{marker}' is not there any more: begin anew", place="query.marker")
+            statement = statement.where(tuple_(*_ORDER) > tuple_(*last))
         return tuple(map(self._read_record, self._tx.read(statement)))
 
     def revoked_switches(self, domain: str) -> tuple[str, ...]:

@@ -357,11 +357,11 @@ class Enforcers(Reports):
         rise = update(domains).where(domains.c.id == domain).values(epoch=domains.c.epoch + 1)
         return int(self._tx.write(rise.returning(domains.c.epoch)).scalar_one())
 
-    def list(self, domain: str) -> tuple[Enforcer, ...]:
-        """The enforcers of a domain by name. Raises NotFound."""
+    def list(self, domain: str, *, limit: int | None = None, marker: str = "") -> tuple[Enforcer, ...]:
+        """The enforcers of a domain by name, those after `marker`, at most `limit`. Raises NotFound."""
         self._tx.domain(domain)
-        rows = self._tx.read(select(enforcers).where(enforcers.c.domain == domain).order_by(enforcers.c.name))
-        return tuple(enforcer_record(row) for row in rows)
+        mine = select(enforcers).where(enforcers.c.domain == domain, enforcers.c.name > marker)
+        return tuple(map(enforcer_record, self._tx.read(mine.order_by(enforcers.c.name).limit(limit))))
 
     def new_epoch(self, enforcer: int) -> int:
         """Return a new epoch above all in the domain, for an enforcer that takes over.

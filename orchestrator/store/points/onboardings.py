@@ -54,11 +54,11 @@ class Onboardings:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def list(self, domain: str) -> tuple[OnboardingRecord, ...]:
-        """All of a domain, by host. Raises NotFound."""
+    def page(self, domain: str, *, limit: int, marker: str = "") -> tuple[OnboardingRecord, ...]:
+        """Those of a domain by host, those after `marker`, at most `limit`. Raises NotFound."""
         self._tx.domain(domain)
-        rows = self._tx.read(select(onboardings).where(onboardings.c.domain == domain).order_by(onboardings.c.host))
-        return tuple(map(_read_record, rows))
+        mine = select(onboardings).where(onboardings.c.domain == domain, onboardings.c.host > marker)
+        return tuple(map(_read_record, self._tx.read(mine.order_by(onboardings.c.host).limit(limit))))
 
     def get(self, domain: str, host: str) -> OnboardingRecord:
         """Return a machine's onboarding. Raises NotFound."""
