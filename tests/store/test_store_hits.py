@@ -23,7 +23,7 @@ from orchestrator.program.countframes import CountFrame, Loss, Note, decode_fram
 from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join_counts, sum_rows
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.hits import firstrules
+from orchestrator.store.hits import firstrules, rules
 from orchestrator.store.hits.history import HitHistory, Resolution
 from orchestrator.store.hits.hitrecords import HitOrder, RuleHits
 from orchestrator.store.records import HostRecord
@@ -244,6 +244,7 @@ def test_the_first_rules_of_a_domain_are_those_among_all(
     store = open_another(settings=StoreSettings(cached_rules=held))
     for name in ("_FIRST_NUMBERS", "_MOST_NUMBERS", "_MOST_NAMED", "_MOST_NAMES"):
         monkeypatch.setattr(firstrules, name, few)
+    monkeypatch.setattr(rules, "_FEW", few)
     chance = random.Random(7)
     with store.write() as unit:
         unit.domains.create("pop")

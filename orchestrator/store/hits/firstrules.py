@@ -1,7 +1,8 @@
 """The first rules of a domain in an order: ranked by number, and only then named.
 
-Counts are columns by rule number, so a row is read for each rule that is returned. Rules of which there is nothing to
-rank follow in the order of tenants and lists. A count may be of a rule that is gone, so numbers are looked up in
+Counts are columns by rule number, so a row is read for each rule that is returned. Sums of all time are read of all
+rules only where these rank them, and of few that have a part of a name, of these alone. Rules of which there is nothing
+to rank follow in the order of tenants and lists. A count may be of a rule that is gone, so numbers are looked up in
 portions until there are enough.
 
 A search for a part of a name looks through the names in memory (`acls/namecache.py`), and only the rules that have it
@@ -20,7 +21,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Row, Select, bindparam, func, or_, select
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.program.counts import NO_COUNTS, U64, Counts
+from orchestrator.program.counts import U64, Counts
 from orchestrator.store.acls.namecache import TenantNames
 from orchestrator.store.acls.spans import holds_now
 from orchestrator.store.hits.hitrecords import HitOrder
@@ -54,15 +55,15 @@ _LISTS = Prepared(
 
 
 def find_first(
-    tx: Transaction, domain: str, order: HitOrder, totals: Counts, moved: Counts, *, limit: int, contains: str
+    tx: Transaction, domain: str, order: HitOrder, counts: Counts, *, named: U64 | None, contains: str, limit: int
 ) -> list[Row[Any]]:
-    """Return the first current rules of a domain by counts of all time, or those that `moved` lately.
+    """Return the first current rules of a domain by counts, those that have none in the order of lists.
 
-    Of equal ones the lowest number is first.
+    Of equal ones the lowest number is first. `named` are all that have a part of a name; where it is None, rules are
+    asked for it one by one.
     """
-    named = _find_named(tx, domain, contains) if contains else None
     left = contains if named is None else ""
-    rows = _name_numbers(tx, domain, _rank_numbers(order, totals, moved, named), left, limit)
+    rows = _name_numbers(tx, domain, _rank_numbers(order, counts, named), left, limit)
     if len(rows) < limit:
         known = {row.number for row in rows}
         if named is None:
@@ -74,7 +75,7 @@ def find_first(
     return rows
 
 
-def _find_named(tx: Transaction, domain: str, contains: str) -> U64 | None:
+def find_named(tx: Transaction, domain: str, contains: str) -> U64 | None:
     """Return the numbers of current rules with a part of a name, in the order of tenants and lists.
 
     None where only the database can tell and they are many.
@@ -144,19 +145,15 @@ def _read_names(tx: Transaction, lists: Sequence[Row[Any]]) -> dict[int, TenantN
     return found
 
 
-def _rank_numbers(order: HitOrder, totals: Counts, moved: Counts, named: U64 | None) -> Iterator[U64]:
+def _rank_numbers(order: HitOrder, counts: Counts, named: U64 | None) -> Iterator[U64]:
     """Yield the numbers of counted rules in portions, most first.
 
     Of equal ones the lowest is first. `named` limits them. The first portion is small, and mostly enough.
     """
-    columns = {
-        HitOrder.LIST: (NO_COUNTS, NO_COUNTS.packets),
-        HitOrder.RATE: (moved, moved.packets),
-        HitOrder.PACKETS: (totals, totals.packets),
-        HitOrder.BYTES: (totals, totals.byte_counts),
-        HitOrder.LAST_HIT: (totals, totals.last_hit),
-    }
-    counts, ranks = columns[order]
+    if order is HitOrder.LIST:
+        return
+    columns = {HitOrder.BYTES: counts.byte_counts, HitOrder.LAST_HIT: counts.last_hit}
+    ranks = columns.get(order, counts.packets)
     numbers = counts.cookie & np.uint64(HIGHEST_NUMBER)
     counted = ranks > 0
     if named is not None:

@@ -25,7 +25,7 @@ from orchestrator.compile.cookies import HIGHEST_NUMBER, NUMBER_BITS, Cookie, Ki
 from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.acls.spans import holds_now
-from orchestrator.store.hits.firstrules import IS_CURRENT, find_first
+from orchestrator.store.hits.firstrules import IS_CURRENT, find_first, find_named
 from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution, Window
 from orchestrator.store.hits.hitrecords import (
     FirstRules,
@@ -52,6 +52,9 @@ _KIND_SHIFT = np.uint64(48)
 _NUMBER_SHIFT = np.uint64(NUMBER_BITS)
 _TENANT_KINDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _MOST_LAPSES = 100
+_BY_TOTALS = frozenset({HitOrder.PACKETS, HitOrder.BYTES, HitOrder.LAST_HIT})
+_FEW = 1_000
+"""Of so many rules, sums are looked up one by one."""
 
 
 class Hits:
@@ -90,12 +93,14 @@ class Hits:
         """
         self._tx.domain(domain)
         history = HitHistory(self._tx, domain)
-        totals = _of_tenants_rules(history.totals(), tier)
         window = history.window(self._tx.micros - RATE_OVER)
         window = replace(window, counts=_of_tenants_rules(window.counts, tier))
-        rows = find_first(self._tx, domain, order, totals, window.counts, limit=limit, contains=contains)
+        named = find_named(self._tx, domain, contains) if contains else None
+        by_totals = order in _BY_TOTALS
+        ranked = _ranked_totals(history, tier, named) if by_totals else window.counts
+        rows = find_first(self._tx, domain, order, ranked, named=named, contains=contains, limit=limit)
         cookies = _cookies(tier, Kind.RULE, (row.number for row in rows))
-        hits = _join_hits(totals.at(cookies), window)
+        hits = _join_hits(ranked.at(cookies) if by_totals else history.totals(cookies), window)
         seconds = _seconds_of(window)
         return FirstRules(
             tuple(
@@ -279,6 +284,13 @@ def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
     """The cookies of rule numbers."""
     column: U64 = np.array(list(numbers), np.uint64) | np.uint64(Cookie(tier, kind).pack())
     return column
+
+
+def _ranked_totals(history: HitHistory, tier: Tier, named: U64 | None) -> Counts:
+    """Return the sums of all tenants' rules, or of those that have a part of a name, if they are few."""
+    if named is None or len(named) > _FEW:
+        return _of_tenants_rules(history.totals(), tier)
+    return history.totals(_cookies(tier, Kind.RULE, np.sort(named).tolist()))
 
 
 def _of_tenants_rules(counts: Counts, tier: Tier) -> Counts:
