@@ -129,11 +129,11 @@ _TENANT_BYTES = 33_000
 _RULE_BYTES = 480
 _MEMBER_BYTES = 150
 _ROW_BYTES = 300
-"""What a tenant, a rule, a member of an address group and a flow entry take in memory, as measured (decision 753)."""
+"""What a tenant, a rule, a member of an address group and a flow entry take in memory (decision 753)."""
 
 
 def estimate_bytes(policy: Policy | None, rows: int) -> int:
-    """Estimate the memory of a domain's policy and of so many flow entries of its programs.
+    """Estimate the memory of a domain's policy and of its programs' flow entries.
 
     Counts alone are looked at: a few numbers of each tenant.
     """

@@ -1,4 +1,4 @@
-"""The names of rules in memory, in which a search for a part of a name looks.
+"""The names of rules in memory, for searches for a part of a name.
 
 A database needs seconds to search the names of a million rules, one text of a tenant's names some microseconds. Names
 are kept by tenant number and version of its list, as lists are (`cache.py`), so they are never wrong and never need to
@@ -23,7 +23,7 @@ _BETWEEN = "\n"
 
 @dataclass(frozen=True, slots=True)
 class TenantNames:
-    """The names and numbers of a tenant's rules in the order of its list, at a version."""
+    """The names and numbers of a tenant's rules at a version, in list order."""
 
     version: int
     text: str
@@ -36,7 +36,7 @@ class TenantNames:
         return cls(version, _BETWEEN.join([name for name, _ in listed]), array("Q", [number for _, number in listed]))
 
     def find(self, contains: str) -> Iterator[int]:
-        """Yield the numbers of the rules with a part of a name, in the order of the list."""
+        """Yield the numbers of rules with a part of a name, in list order."""
         if contains in self.text:
             yield from compress(self.numbers, [contains in name for name in self.text.split(_BETWEEN)])
 

@@ -1,4 +1,4 @@
-"""The first rules of a domain in an order: ranked by number, and only then named.
+"""The first rules of a domain: ranked by number, and only then named.
 
 Counts are columns by rule number, so a row is read for each rule that is returned. Sums of all time are read of all
 rules only where these rank them, and of few that have a part of a name, of these alone. Rules of which there is nothing
@@ -57,10 +57,10 @@ _LISTS = Prepared(
 def find_first(
     tx: Transaction, domain: str, order: HitOrder, counts: Counts, *, named: U64 | None, contains: str, limit: int
 ) -> list[Row[Any]]:
-    """Return the first current rules of a domain by counts, those that have none in the order of lists.
+    """Return the first current rules of a domain by counts.
 
-    Of equal ones the lowest number is first. `named` are all that have a part of a name; where it is None, rules are
-    asked for it one by one.
+    Those that have none follow in the order of lists. Of equal ones the lowest number is first. `named` are all that
+    have a part of a name; where it is None, rules are asked for it one by one.
     """
     left = contains if named is None else ""
     rows = _name_numbers(tx, domain, _rank_numbers(order, counts, named), left, limit)
@@ -76,9 +76,9 @@ def find_first(
 
 
 def find_named(tx: Transaction, domain: str, contains: str) -> U64 | None:
-    """Return the numbers of current rules with a part of a name, in the order of tenants and lists.
+    """Return the numbers of current rules with a part of a name.
 
-    None where only the database can tell and they are many.
+    They are in the order of tenants and lists. None where only the database can tell and they are many.
     """
     if not tx.writing:
         lists = tx.rows(_LISTS, of_domain=domain)

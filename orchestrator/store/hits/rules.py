@@ -287,7 +287,7 @@ def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
 
 
 def _ranked_totals(history: HitHistory, tier: Tier, named: U64 | None) -> Counts:
-    """Return the sums of all tenants' rules, or of those that have a part of a name, if they are few."""
+    """Return the sums of all tenants' rules, or of those that are named, if few."""
     if named is None or len(named) > _FEW:
         return _of_tenants_rules(history.totals(), tier)
     return history.totals(_cookies(tier, Kind.RULE, np.sort(named).tolist()))
