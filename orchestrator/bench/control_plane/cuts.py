@@ -179,8 +179,8 @@ def measure(
     for name in names:
         try:
             found = list(_measure_subject(name, rounds, progress, layout, connections))
-        except Missing as missing:
-            results.absent[f"{name}_ms"] = str(missing)
+        except (Missing, Drifted) as error:
+            results.absent[f"{name}_ms"] = str(error)
             continue
         results.figures[f"{name}_ms"] = Figure.of([each.cut_ms for each in found], "ms", CUT_MS)
         results.figures[f"{name}_missed"] = Figure.of([float(each.missed) for each in found], "1", NONE)

@@ -89,8 +89,8 @@ def measure(results: Results, rounds: int, progress: Callable[[str], None], layo
     """Measure each way after each event, round by round."""
     try:
         found = _measure_rounds(rounds, progress, layout)
-    except Missing as missing:
-        results.absent["restart_cut_kept"] = str(missing)
+    except (Missing, Drifted) as error:
+        results.absent["restart_cut_kept"] = str(error)
         return
     for (event, way), runs in found.items():
         for name, unit in _UNITS.items():

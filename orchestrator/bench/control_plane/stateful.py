@@ -93,12 +93,12 @@ def measure(results: Results, sizes: Sizes, progress: Callable[[str], None]) -> 
     """Measure tracked connections beside OVN's, and beside ours without tracking."""
     try:
         _compare_with_ovn(results, sizes, progress)
-    except Missing as missing:
-        results.absent["stateful_cps_vs_ovn"] = str(missing)
+    except (Missing, Drifted) as error:
+        results.absent["stateful_cps_vs_ovn"] = str(error)
     try:
         _compare_with_stateless(results, sizes, progress)
-    except Missing as missing:
-        results.absent["stateful_pps_vs_stateless"] = str(missing)
+    except (Missing, Drifted) as error:
+        results.absent["stateful_pps_vs_stateless"] = str(error)
 
 
 # ------------------------------------------------------------------------------------------------------- against OVN

@@ -28,6 +28,7 @@ from orchestrator.errors import Drifted, Missing
 _FORKED = multiprocessing.get_context("fork")
 _STEP_S = 0.002
 _PATIENCE_S = 10.0
+_TRIES = 3
 _OPENED_S = 120.0
 """Within this time all connections are open, through whatever firewall."""
 
@@ -194,13 +195,29 @@ def _open_all(door: tuple[str, int], clients: Sequence[tuple[str, int]], forbidd
     """Open connections; every other one speaks from here."""
     talks = []
     for number, client in enumerate(clients):
+        talks.append(_talk(_open_end(door, client), number % 2 == 1, forbidden[number]))
+    return talks
+
+
+def _open_end(door: tuple[str, int], client: tuple[str, int]) -> socket.socket:
+    """Connect from an address; of any port, from another one where the first is not answered.
+
+    A connection that a round before has left at the server alone answers a SYN of its port with an ACK.
+    """
+    for tries_left in reversed(range(_TRIES)):
         end = socket.socket()
         end.settimeout(_PATIENCE_S)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         end.bind(client)
-        end.connect(door)
-        talks.append(_talk(end, number % 2 == 1, forbidden[number]))
-    return talks
+        try:
+            end.connect(door)
+        except TimeoutError:
+            end.close()
+            if not tries_left:
+                raise
+        else:
+            return end
+    raise AssertionError("the last try returns or raises")
 
 
 def _accept_all(door: socket.socket, clients: Sequence[tuple[str, int]], forbidden: Sequence[bool]) -> list[Talk]:
