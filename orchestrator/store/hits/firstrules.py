@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -140,8 +140,8 @@ def _read_names(tx: Transaction, lists: Sequence[Row[Any]]) -> dict[int, TenantN
         .order_by(tenants.c.number, acl_rules.c.order_key)
     )
     found = {tenant: TenantNames.of(version, ()) for tenant, version in versions.items()}
-    for tenant, rows in groupby(tx.read(query), itemgetter(0)):
-        found[tenant] = TenantNames.of(versions[tenant], [(name, number) for _, name, number in rows])
+    for tenant, rows in groupby(tx.read(query), attrgetter("tenant")):
+        found[tenant] = TenantNames.of(versions[tenant], [(row.rule_id, row.number) for row in rows])
     return found
 
 
