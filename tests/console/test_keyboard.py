@@ -82,7 +82,8 @@ def test_every_page_is_walked_without_losing_sight_or_being_held(look: Look) -> 
 def test_signing_in_and_going_to_a_page(look: Look) -> None:
     page = look.page
     look.page.goto(look.town.console + "/login")
-    page.keyboard.type(look.town.member)  # the field has the keyboard at once
+    page.wait_for_function("document.activeElement.name === 'token'")  # the field has the keyboard by itself
+    page.keyboard.type(look.town.member)
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: "/login" not in url)
     page.wait_for_selector(".page[aria-busy=false]")
