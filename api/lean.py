@@ -67,7 +67,7 @@ class Lean(Strict):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
         if not inspect.iscoroutinefunction(endpoint):
-            endpoint = on_thread(endpoint)
+            endpoint = on_thread(endpoint, reads={*described.get("methods", ())} == {"GET"})
         super().__init__(path, endpoint, **described)
         self._plan = plan_of(self.dependant) if answers_itself(endpoint) else None
 

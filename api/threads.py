@@ -11,6 +11,9 @@ point; whatever else they ask for meanwhile waits without a thread, in the order
 
 Several tenants may act together. Once two thirds of the threads are taken, a tenant or point that has one takes no
 more.
+
+Reads have threads of their own: they wait for no turn, but a long list that is written out takes the interpreter from
+all others. So a tenant reads on `READS_OF_ONE` of them.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ T = TypeVar("T")
 THREADS, OF_ONE, SPARE = 48, 8, 16
 """How many there are, how many of them one tenant or enforcement point takes, and how many of them only those take that
 have none, and administrators: four tenants whose writes wait do not have all."""
+
+READ_THREADS, READS_OF_ONE, READ_SPARE = 24, 2, 8
+"""The same of threads for reads: one of two writes an answer out while the other waits for the database."""
 
 
 class SharedThreads:
@@ -116,6 +122,7 @@ def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:
 
 
 _THREADS = SharedThreads()
+_READERS = SharedThreads(READ_THREADS, READS_OF_ONE, READ_SPARE)
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -123,19 +130,26 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
     The thread is of the share of the principal among the arguments, if there is one. Raises what it raises.
     """
-    share = share_of((*arguments, *named.values()))
-    work = partial(copy_context().run, partial(function, *arguments, **named))
-    return await asyncio.wrap_future(_THREADS.submit(share, work))
+    return await _run_on_one(_THREADS, partial(function, *arguments, **named))
 
 
-def on_thread(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return a function as a coroutine function that does it on a thread."""
+def on_thread(function: Callable[P, T], *, reads: bool = False) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return a function as a coroutine function that does it on a thread, as `in_thread` does.
+
+    One that only `reads` takes the threads for reads.
+    """
+    threads = _READERS if reads else _THREADS
 
     @functools.wraps(function)
     async def run_on_thread(*arguments: P.args, **named: P.kwargs) -> T:
-        return await in_thread(function, *arguments, **named)
+        return await _run_on_one(threads, partial(function, *arguments, **named))
 
     return run_on_thread
+
+
+async def _run_on_one(threads: SharedThreads, work: partial[T]) -> T:
+    share = share_of((*work.args, *work.keywords.values()))
+    return await asyncio.wrap_future(threads.submit(share, partial(copy_context().run, work)))
 
 
 def share_of(arguments: Iterable[object]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 
@@ -11,12 +11,13 @@ import pytest
 from patience import PATIENCE_S, until
 from served import Served
 
-from api.threads import OF_ONE, THREADS, SharedThreads
+from api.threads import OF_ONE, READS_OF_ONE, THREADS, SharedThreads
 from orchestrator.client import Client
 from orchestrator.control.control import Control
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
+from orchestrator.store.unit import Unit
 
 RULE = {"id": "r", "action": "permit"}
 WRITES = {"acl": {"rules": [RULE]}, "acl/rules/r": RULE}
@@ -85,6 +86,40 @@ def test_a_share_that_had_to_wait_has_its_threads_again(held: threading.Event) -
     meeting = [threads.submit("a", lambda at=at: meet(at)) for at in range(2)]
     for each in meeting:
         each.result(PATIENCE_S)
+
+
+def test_a_tenant_reads_its_list_on_few_threads(
+    service: Served, admin: Client, monkeypatch: pytest.MonkeyPatch, held: threading.Event
+) -> None:
+    """Its other reads wait without a thread, and hold up neither its writes nor reads of others."""
+    admin.domains.create("reading")
+    for name in ("reading", "another"):
+        admin.tenants.create(name, domain="reading")
+    read, reading, begun = Control.read, set[str](), threading.Semaphore(0)
+
+    def hold_up(control: Control, work: Callable[[Unit], object]) -> object:
+        thread = threading.current_thread().name
+        if held.is_set() or not thread.startswith("request") or len(reading) == READS_OF_ONE:
+            return read(control, work)
+        reading.add(thread)
+        begun.release()
+        held.wait(PATIENCE_S)
+        return read(control, work)
+
+    with ExitStack() as open_, ThreadPoolExecutor(OF_ONE) as pool:
+        open_.callback(held.set)
+        token = service.make_token(Role.MEMBER, "reading")
+        https = [open_.enter_context(service.http(token)) for _ in range(OF_ONE)]
+        other = open_.enter_context(service.http(service.make_token(Role.READER, "another")))
+        monkeypatch.setattr(Control, "read", hold_up)
+        reads = [pool.submit(http.get, "/v1/tenants/reading/acl") for http in https[1:]]
+        for _ in range(READS_OF_ONE):
+            assert begun.acquire(timeout=PATIENCE_S)
+        assert https[0].put("/v1/tenants/reading/acl", json=WRITES["acl"], headers={"If-Match": "*"}).is_success
+        assert other.get("/v1/tenants/another/acl").is_success
+        assert not any(each.done() for each in reads)
+        held.set()
+        assert all(each.result(PATIENCE_S).is_success for each in reads)
 
 
 def test_what_work_raises_frees_its_thread() -> None:
