@@ -134,7 +134,7 @@ async def _run_looking_ahead(services: Services, lifespan: Lifespan, app: FastAP
 def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     """The REST API over `services`, which `lifespan` starts and stops."""
     app = _application(partial(_run_looking_ahead, services, lifespan))
-    app.state.services, app.state.identify = services, identify
+    app.state.services, app.state.identify, app.state.threads = services, identify, services.threads
     problems.install(app)
     app.add_middleware(
         BodyLimit,

@@ -19,7 +19,7 @@ from api.problems import Unconditional, faults_of
 from api.questions import Questions, Reviews
 from api.rates import Rates, Strangers
 from api.schemas.common import BIGGEST, NAME
-from api.threads import in_thread
+from api.threads import RequestThreads, in_thread
 from orchestrator.control.alarms import ImpostorDesk
 from orchestrator.control.audit import Refusals
 from orchestrator.control.control import Control
@@ -74,6 +74,7 @@ class Services:
     strangers: Strangers = field(default_factory=Strangers)
     refusals: Refusals = field(default_factory=Refusals)
     pace: Pace = field(default_factory=Pace)
+    threads: RequestThreads = field(default_factory=RequestThreads)
     questions: Questions = field(default_factory=Questions)
     reviews: Reviews = field(default_factory=Reviews)
     summaries: Reviews = field(default_factory=Reviews)

@@ -28,7 +28,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
 from starlette.types import Receive, Scope, Send
 
-from api.threads import in_thread, on_thread
+from api.threads import choose_threads, in_thread, on_thread
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.assemble import shown
 
@@ -72,7 +72,10 @@ class Lean(Strict):
         self._plan = plan_of(self.dependant) if answers_itself(endpoint) else None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request as FastAPI does; the application's handlers answer exceptions."""
+        """Answer a request as FastAPI does, on the threads of its service; the application's handlers answer exceptions."""
+        threads = getattr(scope["app"].state, "threads", None)
+        if threads is not None:
+            choose_threads(threads)
         if self._plan is not None and scope["method"] in (self.methods or ()):
             values = _looked_up(self._plan, Request(scope, receive, send))
             if values is not None:

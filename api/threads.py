@@ -13,7 +13,7 @@ Several tenants may act together. Once two thirds of the threads are taken, a te
 more.
 
 Reads have threads of their own: they wait for no turn, but a long list that is written out takes the interpreter from
-all others. So a tenant reads on `READS_OF_ONE` of them.
+all others. So a tenant reads on `READS_OF_ONE` of them. There are half as many as of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,12 +33,12 @@ from orchestrator.store.records import Principal, Role
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS, OF_ONE, SPARE = 48, 8, 16
-"""How many there are, how many of them one tenant or enforcement point takes, and how many of them only those take that
-have none, and administrators: four tenants whose writes wait do not have all."""
-
-READ_THREADS, READS_OF_ONE, READ_SPARE = 24, 2, 8
-"""The same of threads for reads: one of two writes an answer out while the other waits for the database."""
+THREADS = 48
+OF_ONE, SPARE = THREADS // 6, THREADS // 3
+"""How many of them one tenant or enforcement point takes, and how many of them only those take that have none, and
+administrators: four tenants whose writes wait do not have all."""
+READS_OF_ONE = 2
+"""One of two writes an answer out while the other waits for the database."""
 
 
 class SharedThreads:
@@ -121,8 +121,24 @@ def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-_THREADS = SharedThreads()
-_READERS = SharedThreads(READ_THREADS, READS_OF_ONE, READ_SPARE)
+class RequestThreads:
+    """A service's threads: `number` for all that is asked for but reads, half as many for reads.
+
+    A tenant or an enforcement point takes a sixth of the first, two of the second.
+    """
+
+    def __init__(self, number: int = THREADS) -> None:
+        self.others = SharedThreads(number, number // 6, number // 3)
+        self.reads = SharedThreads(number // 2, READS_OF_ONE, number // 6)
+
+
+_THREADS = ContextVar("threads", default=RequestThreads())  # noqa: B039 - shared by all that choose none
+"""Those of the service that a request came to."""
+
+
+def choose_threads(threads: RequestThreads) -> None:
+    """Have what the running request asks for done on these threads."""
+    _THREADS.set(threads)
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -130,7 +146,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
     The thread is of the share of the principal among the arguments, if there is one. Raises what it raises.
     """
-    return await _run_on_one(_THREADS, partial(function, *arguments, **named))
+    return await _run_on_one(_THREADS.get().others, partial(function, *arguments, **named))
 
 
 def on_thread(function: Callable[P, T], *, reads: bool = False) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -138,11 +154,11 @@ def on_thread(function: Callable[P, T], *, reads: bool = False) -> Callable[P, C
 
     One that only `reads` takes the threads for reads.
     """
-    threads = _READERS if reads else _THREADS
 
     @functools.wraps(function)
     async def run_on_thread(*arguments: P.args, **named: P.kwargs) -> T:
-        return await _run_on_one(threads, partial(function, *arguments, **named))
+        threads = _THREADS.get()
+        return await _run_on_one(threads.reads if reads else threads.others, partial(function, *arguments, **named))
 
     return run_on_thread
 

@@ -67,6 +67,8 @@ def _open_store(settings: Settings, clock: Callable[[], dt.datetime] | None = No
         packets_kept=settings.packet_log_kept,
         packets_key=read_packets_key(settings.packet_log_key),
         token_lasts=dt.timedelta(days=settings.token_days),
+        cached_rules=settings.cached_rules,
+        connections=settings.database_connections,
         history=history,
     )
     return open_store(settings.database_url, settings=limits, clock=clock)

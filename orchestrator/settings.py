@@ -43,9 +43,12 @@ _ABOVE_ZERO = (
     "tenant_flows_limit",
     "domain_flows_limit",
     "list_limit_s",
+    "cached_rules",
+    "event_streams",
     "certificate_look_s",
     "certificate_overlap_s",
 )
+_AT_LEAST = MappingProxyType({"request_threads": 12, "database_connections": 12})
 _WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -125,7 +128,15 @@ class Settings:
     ipfix_collector: str = ""
     """HOST:PORT (UDP) to which they are sent as IPFIX; empty: nowhere."""
     busy_timeout_s: float = 5.0
-    """How long a writer waits for another one before the answer is 503."""
+    """How long a writer waits for another one before the answer is 503. Longer is more requests that wait at once."""
+    request_threads: int = 48
+    """How many threads do what requests ask for but reads, which half as many do; at least 12. A tenant or enforcement
+    point has a sixth of the first and two of the second; what else it asks for waits without a thread, so more let more
+    tenants be slow at once, and compute no faster. A thread takes NN kB."""
+    database_connections: int = 40
+    """How many connections to the database the service opens at most; at least 12. PostgreSQL admits 100 in all where
+    nothing else is set (`max_connections`), and has a process for each. A thread that finds none left waits for one, up
+    to `busy_timeout_s`."""
     tenant_flows_limit: int = 400_000
     """How many flow entries the list of any tenant may need at most, estimated before it is compiled."""
     domain_flows_limit: int = 4_000_000
@@ -133,6 +144,12 @@ class Settings:
     list_limit_s: float = 30.0
     """How long a process may compile and prove a change that may bring 50,000 flow entries or more, before it is killed
     and the change refused."""
+    cached_rules: int = 2_000_000
+    """How many rules of lists are kept in memory, and how many of their names: 1 kB a rule, beside the lists of domains
+    that the service keeps compiled, which are in memory anyway. Lists and names beyond that are read at each use."""
+    event_streams: int = 1000
+    """How many streams of events may be open at this service; one more is answered 503. A stream takes NN kB and a file
+    descriptor."""
     url: str = "http://127.0.0.1:8420"
     """Where clients (command line, console, enforcers) find the service."""
     authority: Path | None = None
@@ -167,6 +184,9 @@ class Settings:
         for name in _ABOVE_ZERO:
             if not 0 < getattr(self, name) < float("inf"):
                 raise BadInput(f"{getattr(self, name)} is not a number above zero", place=name)
+        for name, least in _AT_LEAST.items():
+            if getattr(self, name) < least:
+                raise BadInput(f"{getattr(self, name)} is less than {least}", place=name)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise BadInput("a certificate and its key go together: set both or none", place="tls_certificate")
         for name, words in (("log_format", _LOG_FORMATS), ("log_level", _LOG_LEVELS)):
@@ -228,6 +248,10 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "tenant_flows_limit": int,
         "domain_flows_limit": int,
         "list_limit_s": float,
+        "cached_rules": int,
+        "event_streams": int,
+        "request_threads": int,
+        "database_connections": int,
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,

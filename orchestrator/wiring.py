@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from api.context import Services
 from api.questions import Questions
 from api.rates import Rates, Strangers
+from api.threads import RequestThreads
 from orchestrator.clouds import open_cloud
 from orchestrator.control.alarms import ImpostorDesk
 from orchestrator.control.audit import Auditor, Refusals
@@ -142,12 +143,13 @@ def wire_parts(store: Store, settings: Settings, clock: Callable[[], dt.datetime
     """Wire the parts of a service on an opened store; its application starts them."""
     core = _wire_core(store, settings)
     machines = _wire_machines(core, settings, clock, is_alone=store.is_alone)
-    refusals, workbench, feed = Refusals(), Workbench(), Feed(store)
+    refusals, workbench, feed = Refusals(), Workbench(), Feed(store, settings.event_streams)
     auditor = _make_auditor(settings, store, refusals)
     core.metrics.watch_audit(lambda: auditor.unsent)
     control = core.control
     services = Services(
         control=control,
+        threads=RequestThreads(settings.request_threads),
         rates=Rates(settings.tenant_changes_a_minute, tenant_a_day=settings.tenant_changes_a_day),
         strangers=Strangers(settings.stranger_refusals_a_minute),
         refusals=refusals,

@@ -54,10 +54,11 @@ class Feeding:
 
 
 class Feed:
-    """The events' tail, shared by all who follow."""
+    """The events' tail, shared by all who follow: `most` at the same time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, most: int = MOST_FOLLOWERS) -> None:
         self._store = store
+        self._most = most
         self._signal = Signal()
         self._lock = threading.Lock()
         self._tail: deque[LoggedEvent] = deque(maxlen=TAIL)
@@ -93,8 +94,8 @@ class Feed:
         limit = MOST_EACH if most is None else most
         if self._followers[who] >= limit:
             raise TooOften(f"{limit} streams of events are open for {who} already: close some, or ask for pages")
-        if self._followers.total() >= MOST_FOLLOWERS:
-            raise Busy(f"{MOST_FOLLOWERS} follow the events already: ask for pages instead, or come back")
+        if self._followers.total() >= self._most:
+            raise Busy(f"{self._most} follow the events already: ask for pages instead, or come back")
         self._followers[who] += 1
         try:
             yield

@@ -369,7 +369,7 @@ def open_store(
     Raises also BadInput (the address), Unreachable and Busy.
     """
     chosen, name = settings or StoreSettings(), uuid.uuid4().hex[:12]
-    engine = connect_pool(url, chosen.busy_timeout_s, name)
+    engine = connect_pool(url, chosen.busy_timeout_s, name, chosen.connections)
     try:
         prepare(engine)
         shared = _read_clock(engine) if clock is None and engine.dialect.name == "postgresql" else None

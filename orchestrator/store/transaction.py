@@ -75,6 +75,8 @@ class StoreSettings:
     """Limits of a store, with their defaults."""
 
     busy_timeout_s: float = 5.0
+    connections: int = 40
+    """To the database, at most."""
     events_kept: int = 10_000
     """Of each ring; of a tenant's at most 2,000."""
     packets_kept: int = 10_000

@@ -325,9 +325,10 @@ def test_a_stalled_reader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(asyncio.wait_for(stream(), 5))
 
 
-def test_only_so_many_follow(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.control.feed.MOST_FOLLOWERS", 0)
-    with service.http() as http:
+def test_as_many_follow_as_the_setting_says(tmp_path: Path) -> None:
+    with served(tmp_path, event_streams=2) as here, here.http() as http, ExitStack() as open_streams:
+        for _ in range(2):
+            assert open_streams.enter_context(http.stream("GET", "/v1/events", headers=ACCEPT)).status_code == 200
         answer = http.get("/v1/events", headers=ACCEPT)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 

@@ -33,6 +33,8 @@ def test_the_environment_goes_over_the_file(tmp_path: Path) -> None:
         ({"ACLFLOW_BODY_LIMIT_BYTES": "0"}, "ACLFLOW_BODY_LIMIT_BYTES"),
         ({"ACLFLOW_WATCH_LIMIT_S": "nan"}, "ACLFLOW_WATCH_LIMIT_S"),
         ({"ACLFLOW_LOG_FORMAT": "xml"}, "ACLFLOW_LOG_FORMAT"),
+        ({"ACLFLOW_REQUEST_THREADS": "11"}, "ACLFLOW_REQUEST_THREADS"),
+        ({"ACLFLOW_DATABASE_CONNECTIONS": "0"}, "ACLFLOW_DATABASE_CONNECTIONS"),
         ({"ACLFLOW_TLS_CERTIFICATE": "/x.pem"}, "ACLFLOW_TLS_CERTIFICATE"),
     ],
 )

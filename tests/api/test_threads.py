@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S, until
-from served import Served
+from served import Served, served
 
 from api.threads import OF_ONE, READS_OF_ONE, THREADS, SharedThreads
 from orchestrator.client import Client
@@ -120,6 +121,39 @@ def test_a_tenant_reads_its_list_on_few_threads(
         assert not any(each.done() for each in reads)
         held.set()
         assert all(each.result(PATIENCE_S).is_success for each in reads)
+
+
+def test_a_setting_says_how_many_threads_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: threading.Event
+) -> None:
+    carry_out, begun = Control.carry_out, threading.Semaphore(0)
+
+    def hold_up(control: Control, work: object, **how: object) -> object:
+        if how.get("payer") == "red":
+            begun.release()
+            held.wait(PATIENCE_S)
+        return carry_out(control, work, **how)  # type: ignore[arg-type]
+
+    with ExitStack() as open_, ThreadPoolExecutor(OF_ONE) as pool:
+        here = open_.enter_context(served(tmp_path, request_threads=12))
+        open_.callback(held.set)
+        admin = open_.enter_context(here.client())
+        admin.domains.create("few")
+        admin.tenants.create("red", domain="few")
+        monkeypatch.setattr(Control, "carry_out", hold_up)
+        token = here.make_token(Role.MEMBER, "red")
+        https = [open_.enter_context(here.http(token)) for _ in range(OF_ONE)]
+        writes = [
+            pool.submit(http.put, "/v1/tenants/red/acl", json=WRITES["acl"], headers={"If-Match": "*"})
+            for http in https
+        ]
+        for _ in range(12 // 6):
+            assert begun.acquire(timeout=PATIENCE_S)
+        reader = open_.enter_context(here.http(token))
+        assert reader.get("/v1/tenants/red/acl").is_success
+        assert not begun.acquire(blocking=False), "a sixth of them is a tenant's"
+        held.set()
+        assert all(each.result(PATIENCE_S).is_success for each in writes)
 
 
 def test_what_work_raises_frees_its_thread() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -35,6 +36,19 @@ def long_list(port: int, length: int = 3000) -> Acl:
 
 def versions_on_ports(unit: Unit) -> set[int]:
     return {found.destination_ports[0].low for found in unit.acls.current("blue").acl.rules}
+
+
+def test_a_setting_says_how_many_connections_are_open(tmp_path: Path) -> None:
+    settings = StoreSettings(busy_timeout_s=0.2, connections=12)
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", settings=settings)
+    with ExitStack() as open_:
+        for _ in range(12):
+            open_.enter_context(store.read())
+        with pytest.raises(Busy), store.read():
+            pass
+    with store.read() as unit:
+        assert unit.domains.names() is not None
+    store.close()
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
@@ -41,7 +42,8 @@ LIVENESS: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_c
 
 _SWITCH_AGAIN_S = 0.01
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
-_POOL = {"pool_size": 8, "max_overflow": 32}
+_CONNECTIONS, _KEPT = 40, 8
+"""How many there are at most, and how many of them stay open where nobody uses them."""
 
 
 def session_name(service: str) -> str:
@@ -49,11 +51,12 @@ def session_name(service: str) -> str:
     return f"aclflow {service}"
 
 
-def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
+def connect_pool(url: str, busy_timeout_s: float, service: str = "", connections: int = _CONNECTIONS) -> Engine:
     """An engine for ``sqlite:///path`` or ``postgresql+psycopg://...``. Connects to nothing yet. Raises BadInput.
 
-    `service` is how the store's other users know this one.
+    `service` is how the store's other users know this one. `connections` are open at most.
     """
+    pool = {"pool_timeout": busy_timeout_s, "pool_size": _KEPT, "max_overflow": connections - _KEPT}
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -62,9 +65,10 @@ def connect_pool(url: str, busy_timeout_s: float, service: str = "") -> Engine:
         ) from None
     backend = parsed.get_backend_name()
     if backend == _SQLITE:
-        return _open_sqlite_pool(parsed, busy_timeout_s)
+        return _open_sqlite_pool(parsed, busy_timeout_s, pool)
     if backend == _POSTGRES:
-        return _open_postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s, session_name(service))
+        address = parsed.set(drivername="postgresql+psycopg")
+        return _open_postgres_pool(address, busy_timeout_s, session_name(service), pool)
     raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
 
 
@@ -136,11 +140,11 @@ def begin_reading(connection: Connection) -> None:
     connection.begin()
 
 
-def _open_sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
+def _open_sqlite_pool(url: URL, busy_timeout_s: float, pool: Mapping[str, Any]) -> Engine:
     if not url.database or url.database == ":memory:":
         raise BadInput("a store in SQLite needs a file, as in sqlite:////var/lib/aclflow/aclflow.db")
     _create_file(url.database)
-    engine = create_engine(url, pool_timeout=busy_timeout_s, connect_args={"timeout": busy_timeout_s}, **_POOL)
+    engine = create_engine(url, connect_args={"timeout": busy_timeout_s}, **pool)
     event.listen(engine, "connect", lambda connection, _record: _prepare_sqlite(connection, busy_timeout_s))
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -188,12 +192,11 @@ def _begin_sqlite(connection: Connection) -> None:
         driver.execute("BEGIN")
 
 
-def _open_postgres_pool(url: URL, busy_timeout_s: float, called: str) -> Engine:
+def _open_postgres_pool(url: URL, busy_timeout_s: float, called: str, pool: Mapping[str, Any]) -> Engine:
     options = f"-c lock_timeout={int(busy_timeout_s * 1000)} -c idle_in_transaction_session_timeout=60000"
     return create_engine(
         url,
-        pool_timeout=busy_timeout_s,
         pool_pre_ping=True,
         connect_args={"options": options, "connect_timeout": 5, "application_name": called, **LIVENESS},
-        **_POOL,
+        **pool,
     )
