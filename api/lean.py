@@ -67,12 +67,15 @@ class Lean(Strict):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
         if not inspect.iscoroutinefunction(endpoint):
-            endpoint = on_thread(endpoint, reads={*described.get("methods", ())} == {"GET"})
+            endpoint = on_thread(endpoint, reads={*(described.get("methods") or ("GET",))} == {"GET"})
         super().__init__(path, endpoint, **described)
         self._plan = plan_of(self.dependant) if answers_itself(endpoint) else None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request as FastAPI does, on the threads of its service; the application's handlers answer exceptions."""
+        """Answer a request as FastAPI does, on its service's threads.
+
+        The application's handlers answer exceptions.
+        """
         threads = getattr(scope["app"].state, "threads", None)
         if threads is not None:
             choose_threads(threads)

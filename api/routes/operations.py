@@ -16,15 +16,16 @@ from api.answers import answer
 from api.auth import Administrator
 from api.context import ServicesDep
 from orchestrator.store.points.pointrecords import Laggard
-from orchestrator.store.records import DomainRecord, TenantRecord
+from orchestrator.store.records import DomainRecord
+from orchestrator.store.tenants import LimitedList
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Health
-from orchestrator.wire.points import PointState
+from orchestrator.wire.points import Enforcer, PointState
 from orchestrator.wire.status import Concern, ConcernWord, Status, is_near
 
 OfDomain = Annotated[str | None, Query(max_length=64, description="is this domain's program ready?")]
 
-_MOST = 10_000
+_MOST_DOMAINS = 10_000
 _ENDS_SOON = dt.timedelta(days=14)
 _WORST_FIRST = ("refused", "drifted", "disconnected", "silent", "uncompiled", "behind", "certificate", "quota")
 _KINDS: dict[PointState, ConcernWord] = {
@@ -78,10 +79,15 @@ def _make_status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence
     `flows_of` says how many flow entries a tenant's list takes now, `is_compiled` whether a domain's generation is
     given out.
     """
-    domains, tenants = unit.domains.list(limit=_MOST), unit.tenants.list(limit=_MOST)
-    concerns = [concern for domain in domains for concern in _list_domain_concerns(unit, domain, silence_s)]
+    domains = unit.domains.list(limit=_MOST_DOMAINS)
+    concerns = [
+        _describe_host_concern(domain.id, late)
+        for domain in domains
+        for late in unit.enforcers.enforced_state(domain.id, domain.generation).laggards
+    ]
+    concerns += [_describe_silence(each, unit.now) for each in unit.enforcers.silent(silence_s)]
     concerns += [_describe_uncompiled(domain) for domain in domains if not is_compiled(domain.id, domain.generation)]
-    concerns += [concern for tenant in tenants for concern in _list_quota_concerns(unit, tenant, flows_of)]
+    concerns += [concern for each in unit.tenants.limited() for concern in _list_quota_concerns(each, flows_of)]
     concerns += _list_certificate_concerns(unit)
     concerns.sort(key=lambda each: (_WORST_FIRST.index(each.kind), each.domain, each.name))
     hosts = sum(unit.enforcers.standing(domain.id).hosts for domain in domains)
@@ -89,28 +95,22 @@ def _make_status(unit: Unit, flows_of: FlowsOf, is_compiled: IsCompiled, silence
         time=unit.now,
         domains=len(domains),
         hosts=hosts,
-        tenants=len(tenants),
+        tenants=unit.tenants.count(),
         last_backup=unit.last_backup,
         concerns=tuple(concerns),
     )
 
 
-def _list_domain_concerns(unit: Unit, domain: DomainRecord, silence_s: float) -> Iterator[Concern]:
-    for late in unit.enforcers.enforced_state(domain.id, domain.generation).laggards:
-        yield _describe_host_concern(domain.id, late)
-    for each in unit.enforcers.list(domain.id):
-        if each.last_seen is None:
-            continue
-        quiet_s = (unit.now - each.last_seen).total_seconds()
-        if quiet_s > silence_s:
-            yield Concern(
-                kind="silent",
-                domain=domain.id,
-                name=each.name,
-                text=f"{each.name} was not heard of for {quiet_s:.0f} s; its hosts keep what they enforce",
-                since=each.last_seen,
-                command=f"aclflow domain show {domain.id}",
-            )
+def _describe_silence(enforcer: Enforcer, now: dt.datetime) -> Concern:
+    quiet_s = (now - (enforcer.last_seen or enforcer.created)).total_seconds()
+    return Concern(
+        kind="silent",
+        domain=enforcer.domain,
+        name=enforcer.name,
+        text=f"{enforcer.name} was not heard of for {quiet_s:.0f} s; its hosts keep what they enforce",
+        since=enforcer.last_seen,
+        command=f"aclflow domain show {enforcer.domain}",
+    )
 
 
 def _describe_uncompiled(domain: DomainRecord) -> Concern:
@@ -143,37 +143,33 @@ def _describe_host_concern(domain: str, late: Laggard) -> Concern:
     )
 
 
-def _list_quota_concerns(unit: Unit, tenant: TenantRecord, flows_of: FlowsOf) -> Iterator[Concern]:
-    limits = tenant.quota
-    if limits.rules is None and limits.flows is None:
-        return
-    flows = flows_of(tenant.domain, tenant.number)
+def _list_quota_concerns(limited: LimitedList, flows_of: FlowsOf) -> Iterator[Concern]:
+    limits = limited.quota
     used = (
-        ("rules", unit.acls.head(tenant.id).rules, limits.rules),
-        ("flow entries", flows, limits.flows),
+        ("rules", limited.rules, limits.rules),
+        ("flow entries", flows_of(limited.domain, limited.number), limits.flows),
     )
     for what, number, limit in used:
         if number is not None and limit is not None and is_near(number, limit):
             yield Concern(
                 kind="quota",
-                domain=tenant.domain,
-                name=tenant.id,
-                text=f"{tenant.id} has {number:,} of {limit:,} {what}",
+                domain=limited.domain,
+                name=limited.tenant,
+                text=f"{limited.tenant} has {number:,} of {limit:,} {what}",
                 since=None,
-                command=f"aclflow tenant quota show {tenant.id}",
+                command=f"aclflow tenant quota show {limited.tenant}",
             )
 
 
 def _list_certificate_concerns(unit: Unit) -> Iterator[Concern]:
-    """The newest valid certificate of each bearer, where it ends soon and was not renewed."""
-    newest = {each.subject: each for each in unit.certificates.list() if each.is_valid and each.revoked is None}
-    for subject, each in newest.items():
-        if each.ends - unit.now < _ENDS_SOON and each.ends - unit.now < (each.ends - each.issued) / 4:
-            yield Concern(
-                kind="certificate",
-                domain=subject.domain,
-                name=subject.name,
-                text=f"the certificate of {subject.name} ends on {each.ends:%Y-%m-%d %H:%M} UTC and was not renewed",
-                since=each.ends,
-                command="aclflow certificates list",
-            )
+    """Certificates that end soon and were not renewed."""
+    for each in unit.certificates.ending(_ENDS_SOON):
+        name = each.subject.name
+        yield Concern(
+            kind="certificate",
+            domain=each.subject.domain,
+            name=name,
+            text=f"the certificate of {name} ends on {each.ends:%Y-%m-%d %H:%M} UTC and was not renewed",
+            since=each.ends,
+            command="aclflow certificates list",
+        )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, Table, bindparam, insert, select
+from sqlalchemy import Row, Select, Table, bindparam, insert, select
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store.schema.core import prefixes
@@ -21,6 +21,15 @@ _OWNED = Prepared(
 def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
     """Prefixes that a tenant owns, in the order of addresses, IPv4 first."""
     return tuple([Prefix.parse(row.prefix) for row in tx.rows(_OWNED, of_tenant=tenant)])
+
+
+def prefixes_of_tenants(tx: Transaction, numbers: Select[Any]) -> Mapping[int, tuple[Prefix, ...]]:
+    """Prefixes of the tenants whose numbers a query gives, each in the order of addresses."""
+    owned: dict[int, list[Prefix]] = {}
+    mine = select(prefixes).where(prefixes.c.tenant.in_(select(numbers.subquery()))).order_by(prefixes.c.first)
+    for row in tx.read(mine):
+        owned.setdefault(row.tenant, []).append(Prefix.parse(row.prefix))
+    return {number: tuple(found) for number, found in owned.items()}
 
 
 def overlapping(tx: Transaction, table: Table, prefix: Prefix) -> Row[Any] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import ApprovalNeeded, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
@@ -13,12 +14,23 @@ from orchestrator.policy.model import Action, TenantId, check_name
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.hits.rules import forget_tenant
-from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
+from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes, prefixes_of_tenants
 from orchestrator.store.records import UNWRITTEN, Quota, TenantRecord
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes, tenants
 from orchestrator.store.sql.keys import first_bytes, from_micros, last_bytes
 from orchestrator.store.transaction import Transaction, expect, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedList:
+    """A tenant's list with its number of rules, and the quota that limits it."""
+
+    tenant: TenantId
+    number: int
+    domain: str
+    rules: int
+    quota: Quota
 
 
 class Tenants:
@@ -68,7 +80,23 @@ class Tenants:
         statement = select(tenants).order_by(tenants.c.id).limit(limit)
         if marker is not None:
             statement = statement.where(tenants.c.id > marker)
-        return tuple(self._read_record(row) for row in self._tx.read(statement).all())
+        rows = self._tx.read(statement).all()
+        owned = prefixes_of_tenants(self._tx, statement.with_only_columns(tenants.c.number))
+        return tuple(_make_record(row, owned.get(row.number, ())) for row in rows)
+
+    def count(self) -> int:
+        """How many tenants there are."""
+        return int(self._tx.read(select(func.count()).select_from(tenants)).scalar_one())
+
+    def limited(self) -> tuple[LimitedList, ...]:
+        """Lists of tenants whose quota limits them, with how long they are now."""
+        newest = (acl_versions.c.tenant == tenants.c.number) & (acl_versions.c.version == tenants.c.acl_version)
+        has_limit = tenants.c.quota_rules.is_not(None) | tenants.c.quota_flows.is_not(None)
+        found = select(tenants, acl_versions.c.rules).join(acl_versions, newest).where(has_limit)
+        return tuple(
+            LimitedList(TenantId(row.id), row.number, row.domain, row.rules, _read_quota(row))
+            for row in self._tx.read(found)
+        )
 
     def rename(self, tenant: str, name: str, *, expected_version: int | None = None) -> TenantRecord:
         """Give a tenant another name. Raises NotFound, Stale, BadInput."""
@@ -205,19 +233,21 @@ class Tenants:
             raise Conflict(f"the tenant's access list still names it: {error}", place="prefixes") from None
 
     def _read_record(self, row: Row[Any]) -> TenantRecord:
-        owned = owned_prefixes(self._tx, row.number)
-        quota = _read_quota(row)
-        return TenantRecord(
-            TenantId(row.id),
-            row.number,
-            row.domain,
-            row.name,
-            row.version,
-            from_micros(row.created),
-            owned,
-            quota,
-            row.stored_bytes,
-        )
+        return _make_record(row, owned_prefixes(self._tx, row.number))
+
+
+def _make_record(row: Row[Any], owned: tuple[Prefix, ...]) -> TenantRecord:
+    return TenantRecord(
+        TenantId(row.id),
+        row.number,
+        row.domain,
+        row.name,
+        row.version,
+        from_micros(row.created),
+        owned,
+        _read_quota(row),
+        row.stored_bytes,
+    )
 
 
 def _refuse_marked(row: Row[Any]) -> None:

@@ -19,6 +19,7 @@ from orchestrator.store.sql.keys import certificate_digest, from_micros, to_micr
 from orchestrator.store.transaction import Transaction
 
 _KEPT = dt.timedelta(days=90)
+_MICROSECOND = dt.timedelta(microseconds=1)
 _ORDER = (certificates.c.domain, certificates.c.name, certificates.c.issued, certificates.c.serial)
 
 
@@ -98,6 +99,30 @@ class Certificates:
                 raise BadInput(f"'{marker}' is not there any more: begin anew", place="query.marker")
             statement = statement.where(tuple_(*_ORDER) > tuple_(*last))
         return tuple(map(self._read_record, self._tx.read(statement)))
+
+    def ending(self, within: dt.timedelta) -> tuple[CertificateRecord, ...]:
+        """Valid certificates that end within a time, and have run three quarters of theirs.
+
+        Those that a newer valid one of the same bearer replaces are left out.
+        """
+        columns, newer, now = certificates.c, certificates.alias("newer"), self._tx.micros
+        replaced = select(newer.c.serial).where(
+            newer.c.domain == columns.domain,
+            newer.c.name == columns.name,
+            newer.c.usage == columns.usage,
+            newer.c.revoked.is_(None),
+            newer.c.ends > now,
+            tuple_(newer.c.issued, newer.c.serial) > tuple_(columns.issued, columns.serial),
+            or_(newer.c.token.is_not(None), newer.c.usage == Usage.SWITCH.value),
+        )
+        found = _select_rows().where(
+            columns.revoked.is_(None),
+            columns.ends > now,
+            columns.ends < now + within // _MICROSECOND,
+            4 * (columns.ends - now) < columns.ends - columns.issued,
+            ~replaced.exists(),
+        )
+        return tuple(each for each in map(self._read_record, self._tx.read(found)) if each.is_valid)
 
     def revoked_switches(self, domain: str) -> tuple[str, ...]:
         """Return a domain's revoked switches' serials that have not ended."""

@@ -363,6 +363,11 @@ class Enforcers(Reports):
         mine = select(enforcers).where(enforcers.c.domain == domain, enforcers.c.name > marker)
         return tuple(map(enforcer_record, self._tx.read(mine.order_by(enforcers.c.name).limit(limit))))
 
+    def silent(self, silence_s: float) -> tuple[Enforcer, ...]:
+        """The enforcers of all domains that were heard of once, but not for `silence_s`."""
+        since = self._tx.micros - int(silence_s * 1_000_000)
+        return tuple(map(enforcer_record, self._tx.read(select(enforcers).where(enforcers.c.last_seen < since))))
+
     def new_epoch(self, enforcer: int) -> int:
         """Return a new epoch above all in the domain, for an enforcer that takes over.
 
