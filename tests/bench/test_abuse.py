@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bench.control_plane import abuse
 from orchestrator.bench.control_plane.worstlists import SLOW, Kind, Shape, find_worst
 from orchestrator.control.control import Control
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, TooLarge
 
 
 def test_the_known_slow_lists_pass_the_ceiling() -> None:
@@ -39,6 +39,25 @@ def test_a_search_follows_what_is_slow_and_keeps_below_the_ceiling() -> None:
     slowest = next(iter(worst))
     assert slowest.kind is Kind.CROSSING
     assert slowest.rules * slowest.ports > max(each.rules * each.ports for each in SLOW if each.kind is Kind.CROSSING)
+
+
+def test_a_list_that_compiling_finds_too_large_is_timed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = abuse._World(tmp_path)
+    carry_out = Control.carry_out
+
+    def refuse(control: Control, *arguments: object, **named: object) -> object:
+        if named.get("puts") is not None and named["puts"].acl.rules:  # type: ignore[attr-defined]
+            raise TooLarge("there are no priorities left")
+        return carry_out(control, *arguments, **named)  # type: ignore[arg-type]
+
+    try:
+        monkeypatch.setattr(Control, "carry_out", refuse)
+        assert all(took_s > 0 for took_s in abuse.find_worst_lists(world, 2).values())
+    finally:
+        monkeypatch.undo()
+        world.close()
 
 
 def test_a_write_that_is_answered_busy_first_is_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.control_plane import suite
-from orchestrator.bench.results import Results
+from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.rulesets import synthetic
+from orchestrator.errors import Unreachable
 
 
 def test_ten_rules_are_turned_round_and_others_for_every_seed() -> None:
@@ -35,3 +36,15 @@ def test_every_figure_is_measured_or_absent_with_its_reason(
     assert "findings_100k_s" in results.figures
     of = results.figures if there else results.absent
     assert {"findings_10k_s", "difference_10k_ten_s"} <= of.keys()
+
+
+def test_a_part_that_fails_leaves_its_figure_out_and_what_it_had() -> None:
+    results = Results("parts", {})
+
+    def fail() -> None:
+        results.figures["some_ms"] = Figure.of([1.0], "ms")
+        raise Unreachable("a switch has gone")
+
+    suite.measure_part(results, "main_ms", fail)
+    assert results.absent == {"main_ms": "a switch has gone"}
+    assert "some_ms" in results.figures
