@@ -13,7 +13,7 @@ Several tenants may act together. Once two thirds of the threads are taken, a te
 more.
 
 Reads have threads of their own: they wait for no turn, but a long list that is written out takes the interpreter from
-all others. So a tenant reads on `READS_OF_ONE` of them. There are half as many as of the others.
+all others. So they are few, and a tenant reads on `READS_OF_ONE` of them.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:
 
 
 class RequestThreads:
-    """A service's threads: `number` for all that is asked for but reads, half as many for reads.
+    """A service's threads: `number` for all that is asked for but reads, and a sixth of that for reads.
 
     A tenant or an enforcement point takes a sixth of the first, two of the second.
     """
 
     def __init__(self, number: int = THREADS) -> None:
         self.others = SharedThreads(number, number // 6, number // 3)
-        self.reads = SharedThreads(number // 2, READS_OF_ONE, number // 6)
+        self.reads = SharedThreads(number // 6, READS_OF_ONE, number // 24)
 
 
 _THREADS = ContextVar("threads", default=RequestThreads())  # noqa: B039 - shared by all that choose none

@@ -130,13 +130,13 @@ class Settings:
     busy_timeout_s: float = 5.0
     """How long a writer waits for another one before the answer is 503. Longer is more requests that wait at once."""
     request_threads: int = 48
-    """How many threads do what requests ask for but reads, which half as many do; at least 12. A tenant or enforcement
-    point has a sixth of the first and two of the second; what else it asks for waits without a thread, so more let more
-    tenants be slow at once, and compute no faster. A thread takes NN kB."""
+    """How many threads do what requests ask for but reads, for which there are a sixth as many; at least 12. A tenant
+    or enforcement point has a sixth of the first and two of the second; what else it asks for waits without a thread.
+    More let more tenants wait for their turns at once; nothing is computed faster. A thread takes some 20 kB."""
     database_connections: int = 40
     """How many connections to the database the service opens at most; at least 12. PostgreSQL admits 100 in all where
-    nothing else is set (`max_connections`), and has a process for each. A thread that finds none left waits for one, up
-    to `busy_timeout_s`."""
+    nothing else is set (`max_connections`), and has a process for each; one to SQLite takes up to 4 MiB. A thread that
+    finds none left waits for one, up to `busy_timeout_s`."""
     tenant_flows_limit: int = 400_000
     """How many flow entries the list of any tenant may need at most, estimated before it is compiled."""
     domain_flows_limit: int = 4_000_000
@@ -145,11 +145,11 @@ class Settings:
     """How long a process may compile and prove a change that may bring 50,000 flow entries or more, before it is killed
     and the change refused."""
     cached_rules: int = 2_000_000
-    """How many rules of lists are kept in memory, and how many of their names: 1 kB a rule, beside the lists of domains
-    that the service keeps compiled, which are in memory anyway. Lists and names beyond that are read at each use."""
+    """How many rules of lists are kept in memory, and how many of their names: some 500 bytes a rule, beside the lists
+    of domains that the service keeps compiled, which are in memory anyway. Others are read at each use."""
     event_streams: int = 1000
-    """How many streams of events may be open at this service; one more is answered 503. A stream takes NN kB and a file
-    descriptor."""
+    """How many streams of events may be open at this service; one more is answered 503. A stream takes some 40 kB and
+    a file descriptor."""
     url: str = "http://127.0.0.1:8420"
     """Where clients (command line, console, enforcers) find the service."""
     authority: Path | None = None
