@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from law_examples import examples
 
 from orchestrator.compile.openflow import oxm
-from orchestrator.compile.openflow.instructions import copy_field, instructions, output, output_register, set_field
+from orchestrator.compile.openflow.instructions import (
+    copy_field,
+    instructions,
+    output,
+    output_register,
+    read_field,
+    set_field,
+)
 from orchestrator.compile.openflow.oxm import FIELDS, PACKET_REGISTERS, REGISTERS, Field, Term, pack, unpack
 from orchestrator.errors import BadInput
 
@@ -99,4 +106,7 @@ def test_known_instructions() -> None:
     )  # fmt: skip
     assert copy_field(oxm.ETH_SRC, oxm.ETH_DST).hex() == "001c00180030000000000000800008068000060600000000"
     assert output_register(REGISTERS[4]).hex() == "ffff001800002320000f001f00010804ffff000000000000"
+    assert read_field(oxm.CT_TP_DST, REGISTERS[12], bits=16).hex() == (
+        "ffff001800002320001b00000001fa020010000000000000ffff001800002320001c0000000118040010000000000000"
+    )
     assert instructions() == b""

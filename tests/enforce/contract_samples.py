@@ -18,6 +18,7 @@ from orchestrator.compile.openflow.instructions import (
     instructions,
     output,
     output_register,
+    read_field,
     set_field,
 )
 from orchestrator.compile.openflow.oxm import Term
@@ -293,6 +294,17 @@ def _marked(name: str, register: int, value: int, term: Term | Sequence[Term]) -
     )
 
 
+def _reading(name: str, version: Term, hit: bytes, miss: bytes, *read: tuple[oxm.Field, int, int, int, int]) -> Sample:
+    """A sample of reading a connection's fields: each from a bit, so many bits, into a register, and what is there."""
+    reads = [read_field(field, oxm.REGISTERS[to], bits=bits, source_at=at) for field, at, bits, to, _ in read]
+    flows = [
+        _flow([version], instructions([track(7, 5)])),
+        _flow([version, VALID], instructions(reads, goto=6), table=5),
+        _flow([Term(oxm.REGISTERS[to], value) for _, _, _, to, value in read], table=6),
+    ]
+    return _doing(name, flows, hit, miss, ("vm2", hit))
+
+
 def _swapped_arp() -> Sample:
     asked, answered = arp(ARP_REQUEST, ME, A4, 0, B4), arp(ARP_REPLY, GATEWAY, B4, ME, A4)
     actions = (
@@ -397,6 +409,15 @@ ACTIONS = (
         ],
         _v6(ICMPV6, icmp(128, 0, b"\0\1\0\1", P6)), _v6(ICMPV6, icmp(129, 0, b"\0\1\0\1", P6)),
         ("vm2", _v6(ICMPV6, icmp(128, 0, b"\0\1\0\1", P6))),
+    ),
+    _reading(
+        "read-first-packet", IS4, _tcp4(), _tcp4(destination=82),
+        (oxm.CT_NW_DST, 0, 32, 8, B4), (oxm.CT_TP_DST, 0, 16, 12, 80),
+    ),
+    _reading(
+        "read-first-packet-6", IS6,
+        _v6(ICMPV6, icmp(128, 0, b"\0\1\0\1", P6)), _v6(ICMPV6, icmp(129, 0, b"\0\1\0\1", P6)),
+        (oxm.CT_IPV6_DST, 96, 32, 8, B6 >> 96), (oxm.CT_IPV6_DST, 0, 32, 11, B6 & 0xFFFFFFFF),
     ),
     _doing(
         "opened",

@@ -19,6 +19,7 @@ from orchestrator.compile.openflow.instructions import (
     instructions,
     output,
     output_register,
+    read_field,
     set_field,
 )
 from orchestrator.compile.openflow.tracking import begin, open_with, track
@@ -186,7 +187,8 @@ def test_matches_are_taken_refused_and_described_alike(pair: Pair, seed: int) ->
 def some_instructions(rng: random.Random) -> bytes:
     fields = (oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV6_DST, oxm.ARP_OP, oxm.ARP_SPA, oxm.ARP_SHA,
               oxm.ICMPV6_TYPE, oxm.ND_TARGET, oxm.ND_TLL, oxm.ND_SLL, oxm.ND_RESERVED, oxm.ND_OPTIONS_TYPE,
-              oxm.IP_PROTO, *oxm.REGISTERS[:6])  # fmt: skip
+              oxm.IP_PROTO, oxm.CT_NW_DST, oxm.CT_IPV6_DST, oxm.CT_TP_DST, *oxm.REGISTERS[:6])  # fmt: skip
+    ours = [each for each in fields if each.oxm_class == 1]  # the switch names others in other words
     actions = []
     for _ in range(rng.randrange(4)):
         first, second = rng.choice(fields), rng.choice(fields)
@@ -197,6 +199,7 @@ def some_instructions(rng: random.Random) -> bytes:
                     set_field(first, rng.getrandbits(8 * first.size if rng.random() < 0.7 else 4)),
                     copy_field(first, second) if first.size == second.size else copy_field(first, first),
                     copy_field(first, second),
+                    read_field(rng.choice(ours), rng.choice(ours), bits=rng.choice((1, 16, 32, 128))),
                     output_register(rng.choice(oxm.REGISTERS)),
                     track(rng.getrandbits(16), rng.randrange(254)),
                     begin(rng.getrandbits(16), rng.getrandbits(32)),

@@ -27,6 +27,7 @@ _METER_ACTION = 29
 _MULTIPATH = 10
 _RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
 """Of the resubmit action: its subtype, and the input port that leaves the packet's own."""
+_STACK_PUSH, _STACK_POP = 27, 28
 
 REPORTED_BYTES = 128
 """So much of a packet is shown to the controller: its headers."""
@@ -59,6 +60,20 @@ def copy_field(source: Field, destination: Field, *, bits: int | None = None, so
     bits = 8 * source.size if bits is None else bits
     headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
     return _pad_action(struct.pack(">HHHHH2x", _COPY_FIELD, _round_up(12 + len(headers)), bits, source_at, 0) + headers)
+
+
+def read_field(source: Field, destination: Field, *, bits: int, source_at: int = 0) -> bytes:
+    """Copy `bits` bits of a field into the lowest of another, whatever the packet's state.
+
+    By the stack, a Nicira extension. Open vSwitch leaves `copy_field` out where a packet lacks what the field needs.
+    Of a connection's fields it takes that to be a packet which opens, continues or answers one, and an ICMP error about
+    a connection is none of these, though it has the fields.
+    """
+    ends = ((_STACK_PUSH, source, source_at), (_STACK_POP, destination, 0))
+    return b"".join(
+        struct.pack(">HHIHHIH6x", _EXPERIMENTER, 24, _NICIRA, subtype, at, field.header, bits)
+        for subtype, field, at in ends
+    )
 
 
 def resubmit(table: int) -> bytes:

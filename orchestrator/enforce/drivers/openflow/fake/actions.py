@@ -12,7 +12,7 @@ machine's (little-endian) order of bytes. Of a single field it is Bob Jenkins' h
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ NICIRA_VENDOR, OUTPUT_REGISTER, CONJUNCTION, MULTIPATH = 0x00002320, 15, 34, 10
 CONTROLLER = 37
 RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
 """The subtype of resubmit, and the input port that leaves the packet's own."""
+STACK_PUSH, STACK_POP = 27, 28
 CLAUSES = range(2, 65)
 """How many clauses a conjunction may have."""
 
@@ -85,6 +86,24 @@ class CopyField:
     source_at: int
     target: str
     target_at: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Push `bits` bits of a field, from bit `at` on, onto the packet's stack."""
+
+    field: str
+    at: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """Pop what was pushed last into `bits` bits of a field, from bit `at` on."""
+
+    field: str
+    at: int
     bits: int
 
 
@@ -142,6 +161,8 @@ Action = (
     | OutputRegister
     | SetField
     | CopyField
+    | Push
+    | Pop
     | Conjunction
     | Multipath
     | Resubmit
@@ -187,6 +208,8 @@ def read_instructions(data: bytes, *, match: Match, table: int) -> Instructions:
     if conjunctions and (len(conjunctions) < len(actions) or GOTO_TABLE in found):
         raise Complaint(Reason.BAD_CONJUNCTION)
     values = {name: bits.value for name, bits in match.items()}
+    if any(map(reads_connection, actions)) and not fields.is_of_connection(match):
+        raise Complaint(Reason.ACTION_CONTRADICTS_MATCH)
     if not all(is_possible(action, values) for action in actions) or not fields.is_of_one_version(match):
         raise Complaint(Reason.ACTION_CONTRADICTS_MATCH)
     goto = found[GOTO_TABLE][4] if GOTO_TABLE in found else None
@@ -262,23 +285,35 @@ def _read_copy_field(whole: bytes) -> CopyField:
     return CopyField(source[0].name, source_at, target[0].name, target_at, bits)
 
 
-def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction | Multipath | Resubmit | Report | Track:
+def _read_stack(whole: bytes) -> Push | Pop:
+    subtype, at, bits = struct.unpack_from("!HH4xH", whole, 8)
+    known = fields.read_header(whole[12:])
+    if known is None:
+        raise Complaint(Reason.BAD_FIELD)
+    if any(whole[18:]):
+        raise Complaint(Reason.BAD_ARGUMENT)
+    field, _ = known
+    if not bits or at + bits > field.bits:
+        raise Complaint(Reason.BAD_SET_LENGTH)
+    if subtype == STACK_PUSH:
+        return Push(field.name, at, bits)
+    if field.name in READ_ONLY:
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    return Pop(field.name, at, bits)
+
+
+def _read_experimenter(whole: bytes) -> Action:
     vendor, subtype = struct.unpack_from("!IH", whole, 4)
     if vendor != NICIRA_VENDOR:
         raise Complaint(Reason.BAD_EXPERIMENTER)
-    if subtype == OUTPUT_REGISTER and len(whole) == 24:
-        return _read_output_register(whole)
     if subtype == CONJUNCTION:
         return _read_conjunction(whole)
-    if subtype == MULTIPATH and len(whole) == 32:
-        return _read_multipath(whole)
-    if subtype == RESUBMIT_TABLE and len(whole) == 16:
-        return _read_resubmit(whole)
-    if subtype == CONTROLLER and len(whole) == 32:
-        return _read_report(whole)
     if subtype == tracking.CT and len(whole) >= 24:
         return tracking.read_track(whole)
-    raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+    length, read = _OF_ONE_LENGTH.get(subtype, (0, None))
+    if read is None or len(whole) != length:
+        raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+    return read(whole)
 
 
 def _read_multipath(whole: bytes) -> Multipath:
@@ -325,13 +360,32 @@ def _read_output_register(whole: bytes) -> OutputRegister:
     return OutputRegister(known[0].name)
 
 
+_OF_ONE_LENGTH: Mapping[int, tuple[int, Callable[[bytes], Action]]] = {
+    OUTPUT_REGISTER: (24, _read_output_register),
+    MULTIPATH: (32, _read_multipath),
+    RESUBMIT_TABLE: (16, _read_resubmit),
+    CONTROLLER: (32, _read_report),
+    STACK_PUSH: (24, _read_stack),
+    STACK_POP: (24, _read_stack),
+}
+"""By subtype: the length of an action of Nicira's, and what reads it."""
+
+
 def is_possible(action: Action, values: Mapping[str, int]) -> bool:
     """Whether what has these values has the fields that an action needs."""
     if isinstance(action, SetField):
         return fields.is_there(BY_NAME[action.field], values)
     if isinstance(action, CopyField):
         return all(fields.is_there(BY_NAME[name], values) for name in (action.source, action.target))
+    if isinstance(action, Push | Pop):
+        return fields.is_there(BY_NAME[action.field], values)
     return tracking.can_track(values) if isinstance(action, Track) else True
+
+
+def reads_connection(action: Action) -> bool:
+    """Return whether an action reads a field of the packet's connection."""
+    source = action.source if isinstance(action, CopyField) else action.field if isinstance(action, Push) else None
+    return source is not None and BY_NAME[source].of_connection
 
 
 ETH_SRC, SYMMETRIC_L3L4 = 0, 2

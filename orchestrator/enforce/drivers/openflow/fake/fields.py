@@ -208,7 +208,7 @@ def _read_bits(field: Field, body: bytes, masked: bool) -> Bits:
 def _add_match(match: dict[str, Bits], field: Field, bits: Bits) -> None:
     if not is_there(field, {name: each.value for name, each in match.items()}):
         raise Complaint(Reason.BAD_PREREQUISITE)
-    if field.of_connection and not _is_of_connection(match):
+    if field.of_connection and not is_of_connection(match):
         raise Complaint(Reason.BAD_PREREQUISITE)
     split = parts(field, bits)
     if any(name in match for name, _ in split):
@@ -216,7 +216,7 @@ def _add_match(match: dict[str, Bits], field: Field, bits: Bits) -> None:
     match.update((name, part) for name, part in split if part.mask)
 
 
-def _is_of_connection(match: Match) -> bool:
+def is_of_connection(match: Match) -> bool:
     """Return whether a match asks for a state that only tracked packets have.
 
     Or for any state that is not invalid.

@@ -12,6 +12,8 @@ from orchestrator.enforce.drivers.openflow.fake.actions import (
     Multipath,
     Output,
     OutputRegister,
+    Pop,
+    Push,
     Report,
     Resubmit,
     SetField,
@@ -69,6 +71,7 @@ class Journey:
         self._reports: list[tuple[Entry, int]] = []
         self._known: dict[Connection, Known | None] = {}
         self._tables: Mapping[int, FlowTable] = {}
+        self._stack: list[int] = []
 
     def through(self, tables: Mapping[int, FlowTable]) -> Trace:
         """Take the packet through tables, from 0 to the end. Raises `Ambiguous`."""
@@ -107,6 +110,8 @@ class Journey:
             self._values[action.field] = self._values.get(action.field, 0) & ~action.mask | action.value & action.mask
         elif isinstance(action, CopyField):
             self._copy_field(action)
+        elif isinstance(action, Push | Pop):
+            self._use_stack(action)
         elif isinstance(action, Multipath):
             self._hash_fields(action)
         elif isinstance(action, Resubmit):
@@ -155,10 +160,25 @@ class Journey:
         self._values = before
 
     def _copy_field(self, action: CopyField) -> None:
-        ones = (1 << action.bits) - 1
-        moved = (self._values.get(action.source, 0) >> action.source_at & ones) << action.target_at
-        kept = self._values.get(action.target, 0) & ~(ones << action.target_at)
-        self._values[action.target] = kept | moved
+        """Copy bits; of a connection only with a packet that opens, continues or answers it, as Open vSwitch does."""
+        if actions.reads_connection(action) and not self._values.get("ct_state", 0) & tracking.OF_CONNECTION:
+            return
+        bits = self._read_bits(action.source, action.source_at, action.bits)
+        self._write_bits(action.target, action.target_at, action.bits, bits)
+
+    def _use_stack(self, action: Push | Pop) -> None:
+        """Push or pop bits of a field, of a connection with any packet; nothing is popped where nothing was pushed."""
+        if isinstance(action, Push):
+            self._stack.append(self._read_bits(action.field, action.at, action.bits))
+        elif self._stack:
+            self._write_bits(action.field, action.at, action.bits, self._stack.pop())
+
+    def _read_bits(self, field: str, at: int, bits: int) -> int:
+        return self._values.get(field, 0) >> at & (1 << bits) - 1
+
+    def _write_bits(self, field: str, at: int, bits: int, value: int) -> None:
+        ones = (1 << bits) - 1
+        self._values[field] = self._values.get(field, 0) & ~(ones << at) | (value & ones) << at
 
     def _hash_fields(self, action: Multipath) -> None:
         kept = self._values.get(action.register, 0) >> action.bits << action.bits

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER, StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import fields, groups, replies
-from orchestrator.enforce.drivers.openflow.fake.actions import CopyField, Instructions, SetField, read_instructions
+from orchestrator.enforce.drivers.openflow.fake.actions import CopyField, Instructions, Pop, SetField, read_instructions
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.groups import read_group_mod
 from orchestrator.enforce.drivers.openflow.fake.switch import TABLES, FakeSwitch, FlowFilter, Undo
@@ -287,7 +287,7 @@ class Session:
 
 def _written(instructions: Instructions) -> set[str]:
     """The fields that some instructions write."""
-    written = {action.field for action in instructions.actions if isinstance(action, SetField)}
+    written = {action.field for action in instructions.actions if isinstance(action, SetField | Pop)}
     return written | {action.target for action in instructions.actions if isinstance(action, CopyField)}
 
 

@@ -26,6 +26,8 @@ from orchestrator.enforce.drivers.openflow.fake.fields import IP_TYPES, read_hea
 CT, MARK = 35, "ct_mark"
 NEW, ESTABLISHED, RELATED, REPLY, INVALID, TRACKED = (1 << bit for bit in range(6))
 """Bits of `ct_state`."""
+OF_CONNECTION = NEW | ESTABLISHED | REPLY
+"""Of a packet that opens, continues or answers a connection; an ICMP error about one may have none of these."""
 
 _COMMIT, _FORCE, _NO_TABLE = 1, 2, 0xFF
 _SET_FIELD = 25
