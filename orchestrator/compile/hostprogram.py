@@ -26,16 +26,16 @@ from orchestrator.compile.lists.exchange import RowChange, together
 from orchestrator.compile.lists.lists import operator_rows
 from orchestrator.compile.openflow.meters import meter_row, path_mtu_meter_row
 from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
+from orchestrator.compile.pipelines.ownside import Reading, find_readings, reading_rows
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.pipelines.tracked import Tracking, about_connections, zone_of
-from orchestrator.compile.pipelines.wholeports import find_whole_ways, whole_port_rows
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.connections import check_rules
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Direction, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
@@ -294,23 +294,23 @@ class _Ends:
     tenant: Tenant
     path_mtu_rate: int | None
     """None: the domain lets no such messages in."""
-    whole: tuple[Direction, ...]
-    """Where destination ports are read whole."""
+    readings: tuple[Reading, ...]
+    """What is read before a list is asked."""
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
         return isinstance(other, _Ends) and self._content == other._content
 
     @property
-    def _content(self) -> tuple[int, Action, Action, int | None, tuple[Direction, ...]]:
+    def _content(self) -> tuple[int, Action, Action, int | None, tuple[Reading, ...]]:
         acl = self.tenant.acl
-        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate, self.whole
+        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate, self.readings
 
     def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         rate = self.path_mtu_rate
         meters = [] if rate is None else [path_mtu_meter_row(self.tenant.number, rate)]
-        whole = whole_port_rows(self.tenant, self.whole)
-        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters, *whole]))
+        reading = reading_rows(self.tenant, self.readings)
+        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters, *reading]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -430,7 +430,7 @@ def _sources(
         yield (_Lists, tenant.id), _Lists(tenant, returns)
         if _decides_alone(tenant, returns):
             yield (_Alone, tenant.id), _Alone(tenant, returns)
-        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, find_whole_ways(tenant, returns))
+        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, find_readings(tenant, returns))
         yield (_Places, tenant.id), _find_places(tenant.id, tenant.number, sites)
 
 

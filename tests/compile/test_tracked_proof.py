@@ -41,7 +41,8 @@ def tracks(row: Flow) -> bool:
     """Whether a row is one that tracks, as docs/pipeline.md tells them."""
     return (
         row.table in (Table.STATE, Table.ALONE_OPERATOR, Table.ALONE_EGRESS, Table.ALONE_INGRESS)
-        or (row.table, row.priority) in ((Table.LIFTED, TRACK_PRIORITY), (Table.LOCAL, 2000), (Table.SEND, 20))
+        or (row.table, row.priority)
+        in ((Table.LIFTED, TRACK_PRIORITY), (Table.LOCAL, 2000), (Table.SEND, 20), (Table.RECEIVER_PORTS, 0))
         or (row.table == Table.OUTPUT and row.priority > 10)
         or (row.table == Table.INGRESS and row.priority > STATIC_PRIORITY)
         or (row.table == Table.INGRESS and row.match == oxm.pack([Term(oxm.REGISTERS[1], 0)]))
@@ -52,6 +53,9 @@ BARE = Policy(return_traffic=ReturnTraffic.TRACKED)
 BARE_ROWS = compile_host(BARE, domain="d1", generation=1).flows.rows()
 TRACKING = [row for row in BARE_ROWS if tracks(row)]
 OF_RULES = [row for row in ROWS if row.table in (Table.EGRESS, Table.INGRESS) and row.tenant and row.priority > 300]
+
+
+COPYING = [row for row in ROWS if row.table == Table.RECEIVER_PORTS and row.tenant]
 
 
 def refuses(rows: Sequence[Flow], policy: Policy = POLICY) -> None:
@@ -69,7 +73,7 @@ def spoiled(octets: bytes, bits: Sequence[int] = (1, 128)) -> list[bytes]:
 
 
 def test_the_program_itself_is_proven() -> None:
-    assert len(TRACKING) == 61
+    assert len(TRACKING) == 62
     prove(POLICY, FlowTable.of(ROWS))
 
 
@@ -100,6 +104,8 @@ def test_a_row_that_tracks_is_neither_missing_nor_other_than_it_must_be(row: Flo
         Flow(Table.STATE, 35, b"", instructions(goto=Table.LOCAL), TRACKING[0].cookie, TENANT.number),
         Flow(Table.OUTPUT, 25, b"", instructions(goto=Table.SEND), TRACKING[0].cookie, TENANT.number),
         Flow(Table.SEND, 30, b"", b"", TRACKING[0].cookie, TENANT.number),
+        Flow(Table.RECEIVER_PORTS, 5, b"", instructions(goto=Table.OUTPUT), TRACKING[0].cookie),
+        Flow(Table.RECEIVER_PORTS, 15, b"", instructions(goto=Table.OUTPUT), TRACKING[0].cookie, TENANT.number),
     ],
     ids=lambda row: f"{row.table}-{row.priority}-{row.tenant}",
 )
@@ -111,6 +117,33 @@ def test_no_other_row_goes_past(extra: Flow) -> None:
 def test_every_byte_of_a_rules_match_counts(row: Flow) -> None:
     for match in spoiled(row.match):
         refuses(swapped(row, replace(row, match=match)))
+
+
+@pytest.mark.parametrize("row", COPYING, ids=["IPv4", "IPv6"])
+def test_a_row_that_copies_is_neither_missing_nor_other_than_it_must_be(row: Flow) -> None:
+    refuses([each for each in ROWS if each is not row])
+    refuses([*ROWS, row])
+    for match in spoiled(row.match):
+        refuses(swapped(row, replace(row, match=match)))
+    for does in spoiled(row.instructions):
+        refuses(swapped(row, replace(row, instructions=does)))
+    for other in (replace(row, priority=row.priority + 1), replace(row, priority=10), replace(row, tenant=8)):
+        refuses(swapped(row, other))
+
+
+def test_copies_that_nobody_makes_are_asked_for_by_no_row() -> None:
+    refuses([row for row in ROWS if row not in COPYING])
+
+
+def test_only_rows_of_ingress_that_name_a_source_ask_for_copies() -> None:
+    port = Term(oxm.REGISTERS[12], 53, 0xFFFF)
+    for row in OF_RULES:
+        terms = oxm.unpack(row.match)
+        kept = [term for term in terms if term.field not in (oxm.CT_NW_SRC, oxm.CT_IPV6_SRC, oxm.CT_TP_DST)]
+        if any(term.field is oxm.CT_TP_DST for term in terms):
+            refuses(swapped(row, replace(row, match=oxm.pack([*kept, port]))))
+        elif any(term.field is oxm.REGISTERS[12] for term in terms):
+            refuses(swapped(row, replace(row, match=oxm.pack(kept))))
 
 
 def test_a_row_that_asks_for_a_packets_own_header_is_refused() -> None:

@@ -51,9 +51,9 @@ def turned(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def reading_rows(world: Policy) -> list[tuple[int, int]]:
-    """The table and tenant of each row that reads ports."""
+    """The table and tenant of each row that reads ports of packets."""
     flows = compile_host(world, domain="d1", generation=1).flows
-    return sorted((row.table, row.tenant) for row in flows.rows() if row.table in READING and row.priority)
+    return sorted((row.table, row.tenant) for row in flows.rows() if row.table in READING and row.priority == 10)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from orchestrator.policy.model import (
     Tenant,
     TenantId,
 )
+from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, UDP
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
@@ -323,6 +324,26 @@ def test_where_there_is_no_room_a_connection_opens_in_no_direction_and_it_is_tol
             real.control("dpctl/ct-del-limits", f"zone={zone_of(program.domain)}")
         else:
             real.control("dpctl/ct-set-maxconns", most)
+
+
+def test_rules_about_a_source_and_a_port_meet_errors_of_that_source_about_its_connections(tracking: Tracking) -> None:
+    """An error goes the way of its connection, and neither opens, continues nor answers it."""
+    web = {"protocol": TCP, "destination_ports": (PortRange(80, 80),)}
+    tracking.load(serving(ALL))
+    assert all(opens(tracking, client) for client in range(2))
+    tracking.compare_hits()
+    tracking.load(serving(replace(about("no", Action.DENY, [0]), **web), ALL))
+    assert [tracking.forward(*error_of(client)) for client in range(2)] == [False, True]
+    tracking.compare_hits()
+    tracking.load(serving(replace(about("some", Action.PERMIT, [0]), **web)))
+    assert [tracking.forward(*error_of(client)) for client in range(2)] == [True, False]
+    tracking.compare_hits()
+
+
+def error_of(client: int) -> tuple[bytes, str]:
+    """A client's error about what the server answered."""
+    answer = Packet(Family.IPV4, SERVER, FIRST_CLIENT + client, TCP, 80, 4000, tcp_flags=ACK)
+    return made_of(error_about(answer, FIRST_CLIENT + client), answer, GATEWAY_MAC), "wan0"
 
 
 def test_a_switch_that_forgets_its_connections_cuts_them(tracking: Tracking) -> None:

@@ -29,7 +29,7 @@ Read in this order:
     conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
     lines.py        what packets ahead of the lists would have met; liftedproof.py the rows that decide there
     alonerows.py    rows of stateless rules, ahead of connections, read as a list; trackedproof.py programs that track
-                    connections, read as those that do not
+                    connections, read as those that do not; copyproof.py copies that their rows ask for
     proof.py        a program's
 
 docs/equivalence.md shows how to check one by hand, and says what is not proven.

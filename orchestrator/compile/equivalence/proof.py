@@ -11,6 +11,7 @@ from orchestrator.compile.equivalence.alonerows import chain_alone, read_alone
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
 from orchestrator.compile.equivalence.conjunctionsteps import Change, follow_conjunctions
+from orchestrator.compile.equivalence.copyproof import check_copies, touches_copies
 from orchestrator.compile.equivalence.liftedproof import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
@@ -83,6 +84,8 @@ class Proof:
     lifted: LiftedProof
     kept: Mapping[str, Tenant]
     """The tenants whose lists were proven before their program was kept: they are proven again at their next change."""
+    copying: frozenset[int] = frozenset()
+    """The tenants that are known to have the rows that copy what theirs ask for; others are looked at when they ask."""
 
     def must_begin_anew(self, policy: Policy, removed: FlowTable, added: FlowTable) -> bool:
         """Return whether the next program must be proven whole.
@@ -103,10 +106,12 @@ class Proof:
         others are followed, or proven from scratch: `rows_of` gives the rows of the next program that bear a tenant's
         number. Raises NotEquivalent. Not to be called where it `must_begin_anew`.
         """
-        is_tracked = policy.return_traffic is ReturnTraffic.TRACKED
-        if is_tracked:
+        copying: frozenset[int] = frozenset()
+        if policy.return_traffic is ReturnTraffic.TRACKED:
             self._follow_alone(policy, removed, added, rows_of)
-            removed, added = read_rows(removed), read_rows(added)
+            touched = touches_copies(removed) | touches_copies(added)
+            removed, (added, asking) = read_rows(removed).rows, read_rows(added)
+            copying = self._follow_copies(touched, asking, rows_of)
         was, now = deciding(removed), deciding(added)
         gone, come = _by_owner(was.lists), _by_owner(now.lists)
         chains, dropped = self._changed_chains(policy, gone.keys() | come.keys())
@@ -129,7 +134,20 @@ class Proof:
             found = None if known is None or name == OPERATOR else known.after(chain, *rows)
             lists[name] = found or _proven(name, chain, _lists_of(policy, rows_of(chain.tenant)))
         lifted = self.lifted.after(policy, was.lifted, now.lifted, _met_by(policy, lists, kept, rows_of))
-        return Proof(policy, lists, owners, lifted, kept)
+        return Proof(policy, lists, owners, lifted, kept, copying)
+
+    def _follow_copies(
+        self, touched: Set[int], asking: frozenset[int], rows_of: Callable[[int], FlowTable]
+    ) -> frozenset[int]:
+        """Return the tenants that are known to copy, after rows that copy were touched and some ask.
+
+        Raises NotEquivalent.
+        """
+        known = self.copying - touched
+        for number in (asking | touched) - known:
+            rows = rows_of(number)
+            check_copies(read_rows(rows).asking, rows)
+        return known | asking
 
     def _follow_alone(
         self, policy: Policy, removed: FlowTable, added: FlowTable, rows_of: Callable[[int], FlowTable]
@@ -172,16 +190,19 @@ class Proof:
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
+    copying: frozenset[int] = frozenset()
     if policy.return_traffic is ReturnTraffic.TRACKED:
         _prove_all_alone(policy, flows)
-        flows = read_whole(flows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
+        whole = flows
+        flows, copying = read_whole(flows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
+        check_copies(copying, whole)
     chains, rows = _chains(policy), deciding(flows)
     owned, owners = _by_owner(rows.lists), {chain.tenant: name for name, chain in chains.items()}
     for number in owned.keys() - owners.keys():
         _check_gone(number, owned[number])
     lists = {name: _proven(name, chain, owned.get(chain.tenant, NO_ROWS)) for name, chain in chains.items()}
     lifted = LiftedProof.of(policy, rows.lifted, met_by=lambda tenant, items: lists[tenant].met_by(items))
-    return Proof(policy, lists, owners, lifted, {})
+    return Proof(policy, lists, owners, lifted, {}, copying)
 
 
 def prove_rest(policy: Policy, same: Set[str], numbers: Iterable[int], rows_of: Callable[[int], FlowTable]) -> Proof:
@@ -213,9 +234,11 @@ def _lists_of(policy: Policy, rows: FlowTable) -> FlowTable:
     if policy.return_traffic is ReturnTraffic.TRACKED:
         is_tenants = len(rows) and rows.tenant[0]
         if is_tenants:
-            rows = read_rows(rows)
+            read = read_rows(rows)
         else:
-            rows = read_whole(rows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
+            read = read_whole(rows, holds_replies=policy.holds_replies, is_mixed=is_mixed(policy))
+        check_copies(read.asking, rows)
+        rows = read.rows
     return deciding(rows).lists
 
 

@@ -8,6 +8,7 @@ packet's own header it is a row as all others are, and the proof of lists is abo
     ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst        the addresses
     ct_nw_proto                                           the protocol
     ct_tp_src, ct_tp_dst                                  ports; ICMP's type and code; and no later fragment
+    copies of ct_nw_dst, ct_ipv6_dst, ct_tp_dst           the same, where ingress rows name a source (copyproof.py)
 
 A row of a rule that asks for the packet's own header in such a program is refused. So is a program whose rows that look
 connections up, sort out what may open one, ask lists about replies and remember, are not exactly those written here,
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence.alonerows import LEAVES, LISTS
 from orchestrator.compile.equivalence.chain import apply_actions, goto
+from orchestrator.compile.equivalence.copyproof import read_copies
 from orchestrator.compile.pipelines.host import MISS_PRIORITY, STATIC_PRIORITY, TRACK_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.program.flows import Flow, FlowTable
@@ -38,7 +40,7 @@ _STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
 _LISTS = (Table.OPERATOR, Table.EGRESS, Table.INGRESS)
 _OWN_TABLES = {
     Table.STATE: -1, Table.LIFTED: TRACK_PRIORITY - 1, Table.OUTPUT: 10, Table.SEND: 10,
-    Table.ALONE_OPERATOR: -1, Table.ALONE_EGRESS: -1, Table.ALONE_INGRESS: -1,
+    Table.ALONE_OPERATOR: -1, Table.ALONE_EGRESS: -1, Table.ALONE_INGRESS: -1, Table.RECEIVER_PORTS: 0,
 }  # fmt: skip
 """Tables in which no row stands above a priority but those that track."""
 _OF_NOBODY = (Table.STATE, Table.OUTPUT, Table.SEND)
@@ -50,6 +52,8 @@ _MARK_IS_ONE = struct.pack(">HHHBBI4x", 25, 16, 0x0001, 107 << 1, 4, 1)
 _NOT_LATER = struct.pack(">HBBBB", 0x0001, 26 << 1 | 1, 2, 0, 2)
 _VALID = struct.pack(">HBBII", 0x0001, 105 << 1 | 1, 8, _TRACKED, _TRACKED | _INVALID)
 _NOTHING_KNOWN = 0xFFFF
+_COPIES, _ONES = range(4, 7), b"\xff" * 8
+"""The packet registers that hold copies, and the mask of all bits of one."""
 
 
 class _Term(NamedTuple):
@@ -90,7 +94,7 @@ def _pack_look_up(zone: int, table: int, *before: bytes) -> bytes:
 
 def _remember_action(zone: int, mark: bytes = _MARK_IS_ONE) -> bytes:
     head = struct.pack(">HHIHHIHB3xH", 0xFFFF, 40, 0x2320, 35, 3, 0, zone, Table.SEND, 0)
-    return apply_actions(head + mark)
+    return apply_actions(*(_pack_set_register(number, 0) for number in range(8, 13)), head + mark)
 
 
 def _set_mark(bits: int) -> bytes:
@@ -122,7 +126,8 @@ def _expected_rows(zone: int, holds_replies: bool, is_mixed: bool) -> frozenset[
         (Table.STATE, 20, _pack_state(_RELATED), aside, 0),
         (Table.STATE, 10, _pack_state(0), goto(Table.LIFTED), 0),
         (Table.STATE, MISS_PRIORITY, b"", b"", 0),
-        (Table.LOCAL, 2000, _register(6, 2), goto(Table.INGRESS), 0),
+        (Table.LOCAL, 2000, _register(6, 2), goto(Table.RECEIVER_PORTS), 0),
+        (Table.RECEIVER_PORTS, MISS_PRIORITY, b"", goto(Table.INGRESS), 0),
         (Table.INGRESS, STATIC_PRIORITY + 1, _register(6, 1), goto(Table.OUTPUT), 0),
         (Table.INGRESS, STATIC_PRIORITY, _register(1, 0), goto(Table.OUTPUT), 0),
         (Table.OUTPUT, 30, _register(6, 1), apply_actions(*_asks_again()), 0),
@@ -166,7 +171,7 @@ def _rows_about_ends() -> Iterator[_Row]:
         yield table, STATIC_PRIORITY, _asks(16, 16), LEAVES[table], 0
         yield table, MISS_PRIORITY, b"", LEAVES[table], 0
     yield Table.INGRESS, STATIC_PRIORITY + 2, _register(3, 0) + _asks(4, 4), goto(Table.ALONE_INGRESS), 0
-    yield Table.LOCAL, 2000, _asks(8, 8), goto(Table.INGRESS), 0
+    yield Table.LOCAL, 2000, _asks(8, 8), goto(Table.RECEIVER_PORTS), 0
     yield Table.OUTPUT, 40, _asks(4, 7), goto(Table.SEND), 0
     for mark, other, own in _HALVES:
         known = _pack_nicira(107, mark, 7)
@@ -212,7 +217,14 @@ def alone_rows(flows: FlowTable) -> FlowTable:
     return flows.take(np.isin(flows.table, list(LISTS)) & ~tracks(flows))
 
 
-def read_whole(flows: FlowTable, *, holds_replies: bool, is_mixed: bool) -> FlowTable:
+class Read(NamedTuple):
+    """Rows as about packets, and the tenants whose rows ask for copies."""
+
+    rows: FlowTable
+    asking: frozenset[int]
+
+
+def read_whole(flows: FlowTable, *, holds_replies: bool, is_mixed: bool) -> Read:
     """Return the rows of a program that neither track nor decide alone, as about packets.
 
     `holds_replies` as in the policy; `is_mixed`: some of its rules decide alone. Raises NotEquivalent.
@@ -246,7 +258,7 @@ def _zone(row: Flow) -> int:
     return int.from_bytes(row.instructions[-8:-6], "big") if len(row.instructions) >= 32 else 0
 
 
-def read_rows(flows: FlowTable) -> FlowTable:
+def read_rows(flows: FlowTable) -> Read:
     """Rows of a program that tracks connections, those of rules read as about packets.
 
     Those that decide alone are left out. Raises NotEquivalent.
@@ -258,22 +270,52 @@ def read_rows(flows: FlowTable) -> FlowTable:
     flows = flows.take(~is_alone) if is_alone.any() else flows
     of_lists = np.flatnonzero(np.isin(flows.table, _LISTS))
     if not len(of_lists):
-        return flows
+        return Read(flows, frozenset())
     lengths = flows.match_length.tolist()
     matches = [row.tobytes()[:length] for row, length in zip(flows.match, lengths, strict=True)]
+    asking = []
     for place in of_lists.tolist():
-        matches[place] = _read_match(matches[place], flows, place)
+        terms = _read_terms(matches[place], flows, place)
+        copies = tuple(term for term in terms if term.oxm_class == 0x8001 and term.number in _COPIES)
+        if copies:
+            asking.append(place)
+            terms = _read_copies(copies, terms, flows, place)
+        matches[place] = _read_match(terms, flows, place)
     width = max(map(len, matches))
     whole = b"".join(match.ljust(width, b"\0") for match in matches)
-    return replace(
+    read = replace(
         flows,
         match=np.frombuffer(whole, np.uint8).reshape(len(matches), width),
         match_length=np.array(list(map(len, matches)), np.uint8),
     )
+    return Read(read, frozenset(flows.tenant[asking].tolist()))
 
 
-def _read_match(match: bytes, flows: FlowTable, place: int) -> bytes:
-    terms = list(_read_terms(match, flows, place))
+def _read_copies(copies: tuple[_Term, ...], terms: list[_Term], flows: FlowTable, place: int) -> list[_Term]:
+    """Return a row's terms with connections' fields in place of their copies."""
+    numbers = {term.number for term in terms if term.oxm_class == 1}
+    if flows.table[place] != Table.INGRESS or not flows.tenant[place] or numbers.isdisjoint((120, 122)):
+        raise _refuse_row(flows, place, "asks for copies, and is no row of ingress that names a source")
+    version = next((term.body for term in terms if (term.oxm_class, term.number) == (0x8000, 5)), b"")
+    found = _find_copied(copies, version)
+    if not found or not numbers.isdisjoint([term.number for term in found]):
+        raise _refuse_row(flows, place, "asks for copies of what is none, or for the same twice")
+    return [*(term for term in terms if term.oxm_class != 0x8001 or term.number not in _COPIES), *found]
+
+
+@lru_cache(maxsize=1 << 12)
+def _find_copied(copies: tuple[_Term, ...], version: bytes) -> tuple[_Term, ...]:
+    """Return the terms of the fields that were copied; nothing if there are no such copies."""
+    if any(term.masked and term.body[8:] == _ONES for term in copies):
+        return ()
+    registers = {term.number: (term.body[:8], term.body[8:]) if term.masked else (term.body, _ONES) for term in copies}
+    return tuple(
+        _Term(1, number, 0, value) if all(byte == 0xFF for byte in mask) else _Term(1, number, 1, value + mask)
+        for number, value, mask in read_copies(registers, int.from_bytes(version, "big"))
+    )
+
+
+def _read_match(terms: list[_Term], flows: FlowTable, place: int) -> bytes:
     asked = {term.number: term for term in terms if term.oxm_class == 1 and term.number in range(119, 126)}
     own = [
         term

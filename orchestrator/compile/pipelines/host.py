@@ -122,7 +122,24 @@ ASKS = Register(
     "being found out, 8: it is known; 16: an operator's rule, which is not stateless, meets the packet first",
 )
 
-ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH, REPLY, ASKS)
+FIRST_DESTINATION = tuple(
+    Register(
+        f"first_destination_{place}",
+        REGISTERS[8 + place],
+        "0-31",
+        f"where connections are tracked: bytes {4 * place} to {4 * place + 3} of the first packet's destination",
+    )
+    for place in range(4)
+)
+"""An IPv4 address is in the first of them."""
+FIRST_PORT = Register(
+    "first_port", REGISTERS[12], "0-15", "where connections are tracked: the first packet's destination port"
+)
+
+ALL_REGISTERS = (
+    SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH, REPLY, ASKS,
+    *FIRST_DESTINATION, FIRST_PORT,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,20 +283,28 @@ STAGES = (
         "Is the destination an endpoint here? Then its tenant, port and MAC address are written down, and the gateway "
         "becomes the sender. If not, endpoints' packets leave by the uplink and the uplink's are dropped.",
         (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field, REPLY.field, ASKS.field),
-        (Table.RECEIVER_PORTS, Table.INGRESS, Table.OUTPUT),
+        (Table.RECEIVER_PORTS, Table.OUTPUT),
         "drop",
     ),
     Stage(
         Table.RECEIVER_PORTS,
-        "The same as `sender_ports`, for the ingress list of the receiving endpoint's tenant.",
-        (oxm.ETH_TYPE, oxm.IP_FRAG, oxm.IP_PROTO, DESTINATION_TENANT.field),
+        "The same as `sender_ports`, for the ingress list of the receiving endpoint's tenant. Where connections are "
+        "tracked and that list names sources together with destinations or ports, the destination address and port of "
+        "the first packet are copied into registers, so that they are asked for before sources are (`ownside.py`).",
+        (
+            oxm.ETH_TYPE, oxm.IP_FRAG, oxm.IP_PROTO, oxm.CT_STATE, DESTINATION_TENANT.field, OPERATOR_PERMIT.field,
+            REPLY.field,
+        ),
         (Table.INGRESS,),
         "on to ingress",
     ),
     Stage(
         Table.INGRESS,
         "The ingress list of the receiving endpoint's tenant, unless the operator has permitted the packet.",
-        (*RULE_FIELDS, *CONNECTION_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field, REPLY.field, ASKS.field),
+        (
+            *RULE_FIELDS, *CONNECTION_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field, REPLY.field, ASKS.field,
+            *(each.field for each in FIRST_DESTINATION), FIRST_PORT.field,
+        ),
         (Table.ALONE_INGRESS, Table.OUTPUT),
         "drop",
     ),

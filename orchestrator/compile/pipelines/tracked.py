@@ -56,6 +56,7 @@ from orchestrator.compile.pipelines.host import (
     Asks,
     Table,
 )
+from orchestrator.compile.pipelines.ownside import ask_copies
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier
@@ -169,7 +170,7 @@ def _finds_ends(zone: int) -> Iterator[Flow]:
     diverted = [_match_asks(Asks.PLACING, Asks.PLACING), Term(pipeline.OPERATOR_PERMIT.field, 0)]
     yield _make_flow(Table.INGRESS, STATIC_PRIORITY + 2, diverted, instructions(goto=Table.ALONE_INGRESS))
     placed = [_match_asks(Asks.PLACED, Asks.PLACED)]
-    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, placed, instructions(goto=Table.INGRESS))
+    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, placed, instructions(goto=Table.RECEIVER_PORTS))
     found = Asks.PLACING | Asks.BOTH
     yield _make_flow(Table.OUTPUT, 40, [_match_asks(Asks.PLACING, found)], instructions(goto=Table.SEND))
     for asks, forgotten in ((Asks.SENDER, [destination]), (Asks.RECEIVER, [source]), (Asks.BOTH, [])):
@@ -237,7 +238,7 @@ def _second_pass() -> Iterator[Flow]:
         set_field(pipeline.REPLY.field, 2),
         resubmit(Table.OPERATOR),
     )
-    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, [second], instructions(goto=Table.INGRESS))
+    yield _make_flow(Table.LOCAL, _SECOND_PASS_PRIORITY, [second], instructions(goto=Table.RECEIVER_PORTS))
     yield _make_flow(Table.INGRESS, STATIC_PRIORITY + 1, [first], to_output)
     yield _make_flow(Table.INGRESS, STATIC_PRIORITY, [Term(destination, 0)], to_output)
     yield _make_flow(Table.OUTPUT, 30, [first], instructions(swapped))
@@ -249,16 +250,25 @@ def _make_remember_flows(zone: int) -> Iterator[Flow]:
     know = {Asks.SENDER: BY_SENDER, Asks.RECEIVER: BY_RECEIVER, Asks.BOTH: BY_SENDER | BY_RECEIVER}
     for version in (IPV4, IPV6):
         ip = Term(oxm.ETH_TYPE, version)
-        remember = instructions([open_with(zone, REMEMBERED, Table.SEND)])
+        remember = _forget_copies(open_with(zone, REMEMBERED, Table.SEND))
         yield _make_flow(Table.OUTPUT, 20, [new, unmarked, _match_asks(Asks(0), Asks.BOTH), ip], remember)
         for asks, bits in know.items():
-            remember = instructions([open_with(zone, bits, Table.SEND, mask=bits)])
+            remember = _forget_copies(open_with(zone, bits, Table.SEND, mask=bits))
             yield _make_flow(Table.OUTPUT, 20, [new, unmarked, _match_asks(asks, Asks.BOTH), ip], remember)
         for known, left in ((BY_SENDER, Asks.RECEIVER), (BY_RECEIVER, Asks.SENDER)):
             half = [goes_on, Term(oxm.CT_MARK, known, _ANY_MARK), _match_asks(left, left), ip]
-            remember = instructions([open_with(zone, know[left], Table.SEND, mask=know[left])])
+            remember = _forget_copies(open_with(zone, know[left], Table.SEND, mask=know[left]))
             yield _make_flow(Table.OUTPUT, 20, half, remember)
     yield replace(_make_flow(Table.SEND, 20, [new, unmarked]), cookie=REFUSED)
+
+
+def _forget_copies(remember: bytes) -> bytes:
+    """Return instructions that remember a connection without the copies of its first packet's destination.
+
+    Else packets to each address and port would have entries of their own behind that as well.
+    """
+    copies = (*pipeline.FIRST_DESTINATION, pipeline.FIRST_PORT)
+    return instructions([*(set_field(each.field, 0) for each in copies), remember])
 
 
 def _make_send_flows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
@@ -269,8 +279,13 @@ def _make_send_flows(sends: tuple[Flow, ...]) -> Iterator[Flow]:
 # ------------------------------------------------------------------------------------------- rules about connections
 
 
+def _name_of(field: Field) -> int:
+    """A field's header without mask and length."""
+    return field.oxm_class << 16 | field.number << 9
+
+
 def _map_fields(pairs: list[tuple[Field, Field]]) -> dict[int, Field]:
-    return {before.oxm_class << 16 | before.number << 9: after for before, after in pairs}
+    return {_name_of(before): after for before, after in pairs}
 
 
 _ASKED_INSTEAD = _map_fields([
@@ -285,9 +300,14 @@ _ASKED_INSTEAD = _map_fields([
 _NOT_LATER = Term(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK).pack()
 _KNOWN_AND_VALID = _is(State(0), without=State.INVALID).pack()
 _RANK = {field: place for place, field in enumerate(oxm.FIELDS)}
-_KEPT = frozenset(
-    each.oxm_class << 16 | each.number << 9 for each in (oxm.CONJ_ID, oxm.ETH_TYPE, *oxm.PACKET_REGISTERS)
-)
+_KEPT = frozenset(map(_name_of, (oxm.CONJ_ID, oxm.ETH_TYPE, *oxm.PACKET_REGISTERS)))
+_SOURCES = frozenset(map(_name_of, (oxm.IPV4_SRC, oxm.IPV6_SRC)))
+_OWN_SIDE = {
+    _name_of(field): place
+    for place, fields in enumerate(((oxm.IPV4_DST, oxm.IPV6_DST), (oxm.TCP_DST, oxm.UDP_DST)))
+    for field in fields
+}
+"""Where `ask_copies` takes a field: the address first, then the port."""
 
 
 def about_connections(flows: FlowTable) -> FlowTable:
@@ -302,8 +322,8 @@ def about_connections(flows: FlowTable) -> FlowTable:
         return flows
     lengths = flows.match_length.tolist()
     matches = [row.tobytes()[:length] for row, length in zip(flows.match, lengths, strict=True)]
-    for row in of_lists.tolist():
-        matches[row] = about_connection(matches[row])
+    for row, table in zip(of_lists.tolist(), flows.table[of_lists].tolist(), strict=True):
+        matches[row] = about_connection(matches[row], copies=table == Table.INGRESS)
     width = max(map(len, matches))
     padded = b"".join(match.ljust(width, b"\0") for match in matches)
     return replace(
@@ -313,25 +333,35 @@ def about_connections(flows: FlowTable) -> FlowTable:
     )
 
 
-def about_connection(match: bytes) -> bytes:
-    """The match of a rule's row, about the packet that opened the connection."""
+def about_connection(match: bytes, *, copies: bool) -> bytes:
+    """Return the match of a rule's row, about the packet that opened the connection.
+
+    `copies`: if it names a source, it asks for copies of the destination (`ownside.py`).
+    """
     kept: list[bytes] = []
     asked: list[tuple[int, bytes]] = []
+    own_side: list[bytes] | None = None
     at = 0
     while at < len(match):
         end = at + 4 + match[at + 3]
         term, name = match[at:end], int.from_bytes(match[at : at + 4], "big") & 0xFFFFFE00
         at = end
         field = _ASKED_INSTEAD.get(name)
-        if field is not None:
-            asked.append((_RANK[field], _asked_of(field, term)))
-        elif name in _KEPT:
-            kept.append(term)
+        if field is None:
+            if name in _KEPT:
+                kept.append(term)
+            else:
+                assert term == _NOT_LATER, f"{term.hex()} cannot be asked of a connection, and no rule may"
+        elif own_side is not None and name in _OWN_SIDE:
+            own_side[_OWN_SIDE[name]] = term
         else:
-            assert term == _NOT_LATER, f"{term.hex()} cannot be asked of a connection, and no rule may"
+            asked.append((_RANK[field], _asked_of(field, term)))
+            if copies and name in _SOURCES:  # they come before destinations
+                own_side = [b"", b""]
     if not asked:
         return b"".join(kept)
-    return b"".join([*kept, _KNOWN_AND_VALID, *(term for _, term in sorted(asked))])
+    copied = b"" if own_side is None else ask_copies(*own_side)
+    return b"".join([*kept, copied, _KNOWN_AND_VALID, *(term for _, term in sorted(asked))])
 
 
 def _asked_of(field: Field, term: bytes) -> bytes:

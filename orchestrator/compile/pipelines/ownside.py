@@ -1,0 +1,146 @@
+"""Rows by which an ingress list of connections asks for its own side before it asks for strangers.
+
+An entry of Open vSwitch's cache holds the bits of a stranger's address that tell it from the rules that were asked. A
+row is asked in stages: registers and the protocol first, addresses next, ports last; where no row of a shape has what
+an early stage asks for, later ones are not looked at. Both addresses are one stage, and prefixes of sources are
+tracked for a table as a whole. So a list that names sources had an entry for each group of strangers, also for
+packets to an address and port of which no rule names a source.
+
+Here the own side of the packet that opened a connection, its destination address and port, is copied into registers
+before the list is asked, and rows that name a source ask for these copies. Where no rule names a source for this
+address and port, nothing of the source is looked at: all strangers share the entries.
+
+    receiver_ports ─ copy address and port ─▶ ingress: rows that name sources ask for the copies, all others as before
+
+A deny that asked for a copy which nobody made would be passed by. So the copies are made of each packet that the list
+is asked about, an ICMP error about a connection included (`read_field`), each time that it is asked.
+
+What it costs: an entry holds the whole destination address and port. So only lists that name sources together with
+destinations or ports have these rows, and packets on whose way no list is asked are not copied. A row that names a
+source and nothing of the own side is asked as before. A row decides the same whether it asks for the copy or for the
+field itself, so one list has rows of both kinds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from operator import attrgetter, is_not
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, read_field
+from orchestrator.compile.openflow.oxm import IPV4, IPV6, PACKET_REGISTERS, Term
+from orchestrator.compile.openflow.tracking import State
+from orchestrator.compile.pipelines.host import (
+    DESTINATION_TENANT,
+    FIRST_DESTINATION,
+    FIRST_PORT,
+    OPERATOR_PERMIT,
+    REPLY,
+    Table,
+)
+from orchestrator.compile.pipelines.wholeports import find_whole_ways, whole_port_rows
+from orchestrator.policy.addresses import ANY
+from orchestrator.policy.model import Acl, Direction, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.ports import EVERY_PORT
+from orchestrator.program.flows import Flow
+from orchestrator.program.program import Tier
+
+_STRUCTURE = Cookie(Tier.HOST, Kind.STRUCTURE).pack()
+_PRIORITY = 20
+"""Above the rows that read ports of packets whose connection is not known yet."""
+_FIRST = FIRST_DESTINATION[0].field.number // 2
+"""The packet register in which the copies begin."""
+_COPIES = 24
+"""How many bytes of registers hold copies."""
+_PORT_AT = 4 * (FIRST_PORT.field.number - FIRST_DESTINATION[0].field.number) + 2
+"""Where among them the port is."""
+_ONES = b"\xff" * 8
+_HEADERS = [
+    (each.header.to_bytes(4, "big"), each.masked_header.to_bytes(4, "big"))
+    for each in PACKET_REGISTERS[_FIRST : _FIRST + _COPIES // 8]
+]
+"""Of the packet registers that hold copies, without a mask and with one."""
+_SOURCE = attrgetter("source")
+
+
+class Reading(enum.Enum):
+    """What is read of a tenant's packets before a list is asked."""
+
+    SENDER_PORTS = "destination ports, before the egress list"
+    RECEIVER_PORTS = "destination ports, before the ingress list"
+    OWN_SIDE = "destination address and port of the first packet, before the ingress list"
+
+
+_WAYS = {Reading.SENDER_PORTS: Direction.EGRESS, Reading.RECEIVER_PORTS: Direction.INGRESS}
+
+
+def find_readings(tenant: Tenant, returns: ReturnTraffic) -> tuple[Reading, ...]:
+    """Return what has to be read of a tenant's packets."""
+    whole = find_whole_ways(tenant, returns)
+    readings = [reading for reading, way in _WAYS.items() if way in whole]
+    if returns is ReturnTraffic.TRACKED and names_both_sides(tenant.acl):
+        readings.append(Reading.OWN_SIDE)
+    return tuple(readings)
+
+
+def names_both_sides(acl: Acl) -> bool:
+    """Return whether an ingress rule names sources together with destinations or ports."""
+    if not any(map(is_not, map(_SOURCE, acl.listed), repeat(ANY))):  # of each changed list, so in C
+        return False
+    return any(map(_names_both, acl.listed))
+
+
+def _names_both(rule: Rule) -> bool:
+    names_own = not rule.destination.is_any or rule.destination_ports != EVERY_PORT
+    return rule.direction is Direction.INGRESS and not rule.source.is_any and names_own
+
+
+def reading_rows(tenant: Tenant, readings: Iterable[Reading]) -> Iterator[Flow]:
+    """Yield the rows that read what has to be read of a tenant's packets."""
+    known = tuple(readings)
+    yield from whole_port_rows(tenant, [way for reading, way in _WAYS.items() if reading in known])
+    if Reading.OWN_SIDE in known:
+        yield from _copy_rows(tenant)
+
+
+def _copy_rows(tenant: Tenant) -> Iterator[Flow]:
+    """Yield the rows that copy the own side of the packet that opened a connection.
+
+    Not before lists are asked: on a reply's first pass, and where the operator has decided.
+    """
+    valid = int(State.TRACKED), int(State.TRACKED | State.INVALID)
+    parts = [register.field for register in FIRST_DESTINATION]
+    of_version = {
+        IPV4: [read_field(oxm.CT_NW_DST, parts[0], bits=32)],
+        IPV6: [
+            read_field(oxm.CT_IPV6_DST, part, bits=32, source_at=96 - 32 * place) for place, part in enumerate(parts)
+        ],
+    }
+    for version, copies in of_version.items():
+        terms = [
+            Term(DESTINATION_TENANT.field, tenant.number),
+            Term(OPERATOR_PERMIT.field, 0),
+            Term(REPLY.field, 0, 1),
+            Term(oxm.ETH_TYPE, version),
+            Term(oxm.CT_STATE, *valid),
+        ]
+        doing = instructions([*copies, read_field(oxm.CT_TP_DST, FIRST_PORT.field, bits=16)], goto=Table.INGRESS)
+        yield Flow(Table.RECEIVER_PORTS, _PRIORITY, oxm.pack(terms), doing, _STRUCTURE, tenant.number)
+
+
+def ask_copies(address: bytes, port: bytes) -> bytes:
+    """Return the match of copies, for terms of a destination address and a port; empty: none."""
+    values, masks = bytearray(_COPIES), bytearray(_COPIES)
+    for term, at in ((address, 0), (port, _PORT_AT)):
+        size = term[3] >> (term[2] & 1) if term else 0
+        values[at : at + size] = term[4 : 4 + size]
+        masks[at : at + size] = term[4 + size :] or b"\xff" * size
+    found: list[bytes] = []
+    for at, (plain, masked) in enumerate(_HEADERS):
+        value, mask = bytes(values[8 * at : 8 * at + 8]), bytes(masks[8 * at : 8 * at + 8])
+        if any(mask):
+            found += [plain, value] if mask == _ONES else [masked, value, mask]
+    return b"".join(found)
