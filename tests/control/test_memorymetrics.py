@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 GROWN = """
 import gc, mmap, sys
 from pathlib import Path
-from orchestrator.bench.scale.scaledomain import _DOMAIN, Size, open_world
+from orchestrator.bench.scale.scaledomain import DOMAIN, Size, open_world
 from orchestrator.control.gauges import estimate_bytes
 from orchestrator.interpreter import give_back
 
@@ -37,7 +37,7 @@ with open_world(Size(*map(int, sys.argv[1:]), 1, 0)) as world:
     before = read_held()
     world._start()
     grown = read_held() - before
-    program, snapshot = world._publisher.program(_DOMAIN), world._store.policies.all()[_DOMAIN]
+    program, snapshot = world._publisher.program(DOMAIN), world._store.policies.all()[DOMAIN]
     print(estimate_bytes(snapshot.policy, len(program.blocks)) / grown)
 """
 

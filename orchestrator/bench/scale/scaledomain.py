@@ -2,8 +2,8 @@
 
 The parts of a service run here, on SQLite and without HTTP: store, control, publisher, reports. Enforcement points are
 simulated: each reports what it would have read back, once for every program that it is given. A world is measured in a
-process of its own (``python -m orchestrator.bench.scale.scaledomain TENANTS RULES HOSTS AGENTS ROUNDS``), so that CPU
-seconds and memory are its own; the clock leaves out filling the database.
+process of its own, so that CPU seconds and memory are its own (``python -m orchestrator.bench.scale.scaledomain TENANTS
+RULES HOSTS AGENTS ROUNDS FOLDER``); the clock leaves out filling the database, which stays in the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,8 +47,8 @@ from orchestrator.store.unit import Unit
 from orchestrator.wire.firewalls import Plane
 from orchestrator.wire.points import PointState
 
-_DOMAIN = "bench"
-_AT_ONCE = 200
+DOMAIN = "bench"
+AT_ONCE = 200
 """So many tenants are put into the database in one transaction."""
 _LOOK_S = 0.01
 
@@ -68,7 +68,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Median CPU seconds by kind of change, without and with reports, and of a start."""
+    """Median CPU seconds by kind of change, without and with reports, and of a start.
+
+    `all_enforced_s` is on the clock: from a rule's change until every point was read back.
+    """
 
     add_tenant: float
     add_endpoint: float
@@ -82,6 +85,7 @@ class Cost:
     ready_again_s: float
     ready_again_cpu_s: float
     """Of a start that finds the domain's program as it was kept before the last rules came."""
+    all_enforced_s: float
 
 
 class World:
@@ -92,15 +96,12 @@ class World:
         self._folder = folder
         self._switches: list[str] = []
         self._agents: dict[str, int] = {}
+        self._url = address_store(folder)
         store = open_store(self._url)
         _fill(store, size)
         store.close()
         self._sequence = 0
         self._wire()  # with nothing in memory, as after a start
-
-    @property
-    def _url(self) -> str:
-        return f"sqlite:///{self._folder / 'store.db'}"
 
     def _wire(self) -> None:
         """Make the parts of a service."""
@@ -126,10 +127,15 @@ class World:
         tenants = [self._time_change(_make_tenant_addition(first + turn)) for turn in range(rounds)]
         endpoints = [self._time_change(_make_endpoint_addition(first + turn)) for turn in range(rounds)]
         hosts = [self._time_change(self._make_host_addition(turn)) for turn in range(rounds)]
-        rules, reported, again = [], [], []
+        rules, reported, enforced, again = [], [], [], []
         for turn in range(rounds):
+            started = time.perf_counter()
             rules.append(self._measure_cpu_s(lambda: self._control.write(_make_rule_addition(turn))))  # noqa: B023
             reported.append(rules[-1] + self._measure_cpu_s(self._report_all))
+            while not self._is_newest_enforced():
+                time.sleep(_LOOK_S)
+                self._report_all()
+            enforced.append(time.perf_counter() - started)
             again.append(self._measure_cpu_s(self._report_all))
             self._read_back()
         middle, peak_mib = statistics.median, _read_peak_mib()
@@ -146,6 +152,7 @@ class World:
             peak_mib=peak_mib,
             ready_again_s=ready_again_s,
             ready_again_cpu_s=ready_again_cpu_s,
+            all_enforced_s=middle(enforced),
         )
 
     def _start(self) -> tuple[float, float]:
@@ -157,10 +164,10 @@ class World:
 
     def _start_again(self) -> tuple[float, float]:
         """Measure a start from a kept program, after one more change of a list."""
-        program = self._publisher.program(_DOMAIN)
+        program = self._publisher.program(DOMAIN)
         assert program is not None
         self._kept.save(program)
-        self._control.write(_make_rule_addition(self._size.tenants - 1))
+        self._control.write(_make_rule_addition(self._size.tenants - 1, "late"))
         self.close()
         self._wire()
         return self._start()
@@ -181,15 +188,15 @@ class World:
             self._control.check_ready()
         except Busy:
             return False
-        return self._publisher.program(_DOMAIN) is not None
+        return self._publisher.program(DOMAIN) is not None
 
     def _enrol(self) -> None:
         """Enrol a controller for all hosts and an enforcement point for each agent."""
         with self._store.write() as unit:
-            self._switches = [host.name for host in unit.domains.hosts(_DOMAIN)]
-            kinds = {"controller": "openflow", **dict.fromkeys(unit.firewalls.names(_DOMAIN), Plane.NFTABLES.value)}
+            self._switches = [host.name for host in unit.domains.hosts(DOMAIN)]
+            kinds = {"controller": "openflow", **dict.fromkeys(unit.firewalls.names(DOMAIN), Plane.NFTABLES.value)}
             for name, kind in sorted(kinds.items()):
-                token = unit.enforcers.invite(_DOMAIN, expires=unit.now + dt.timedelta(hours=1), author="bench")
+                token = unit.enforcers.invite(DOMAIN, expires=unit.now + dt.timedelta(hours=1), author="bench")
                 self._agents[name] = unit.enforcers.enrol(token, name=name, kind=kind).enforcer.id
 
     def _read_back(self) -> None:
@@ -203,19 +210,23 @@ class World:
 
     def _reach_newest(self) -> bool:
         self._report_all()
+        return self._is_newest_enforced()
+
+    def _is_newest_enforced(self) -> bool:
+        """Return whether the newest generation is given out, and every point was read back with it."""
         with self._store.read() as unit:
-            newest = unit.domains.get(_DOMAIN).generation
-        program = self._publisher.program(_DOMAIN)
+            newest = unit.domains.get(DOMAIN).generation
+        program = self._publisher.program(DOMAIN)
         return (
             program is not None
             and program.generation == newest
-            and self._enforcement.enforced_state(_DOMAIN, newest).done
+            and self._enforcement.enforced_state(DOMAIN, newest).done
         )
 
     def _report_all(self) -> None:
         """Report current programs: all hosts in one controller's report, every agent by itself."""
         self._sequence += 1
-        hosts, servers = self._publisher.program(_DOMAIN), self._tiers.publisher(Tier.SERVER).program(_DOMAIN)
+        hosts, servers = self._publisher.program(DOMAIN), self._tiers.publisher(Tier.SERVER).program(DOMAIN)
         if hosts is not None and self._switches:
             self._report_enforced("controller", self._switches, hosts)
         if servers is not None:
@@ -225,48 +236,49 @@ class World:
 
     def _report_enforced(self, enforcer: str, names: list[str], held: Program) -> None:
         points = (PointReport(name, held.generation, held.digest, PointState.ENFORCED, None, 1) for name in names)
-        self._enforcement.report(_DOMAIN, self._agents[enforcer], Report(tuple(points), self._sequence))
+        self._enforcement.report(DOMAIN, self._agents[enforcer], Report(tuple(points), self._sequence))
 
     def _make_host_addition(self, turn: int) -> Callable[[Unit], object]:
         name, number = f"new{turn}", 1_000_000 + turn
         self._switches.append(name)
-        return lambda unit: unit.domains.add_host(_DOMAIN, HostRecord(name, number, "up"))
+        return lambda unit: unit.domains.add_host(DOMAIN, HostRecord(name, number, "up"))
 
 
 def _fill(store: Store, size: Size) -> None:
     """Put tenants with their lists and endpoints, hosts and firewalls into a database."""
     with store.write() as unit:
-        unit.domains.create(_DOMAIN)
+        unit.domains.create(DOMAIN)
         for number in range(size.hosts):
-            unit.domains.add_host(_DOMAIN, HostRecord(f"h{number}", 1 + number, "up"))
+            unit.domains.add_host(DOMAIN, HostRecord(f"h{number}", 1 + number, "up"))
         for number in range(size.agents):
-            unit.firewalls.add(_DOMAIN, FirewallRecord(f"f{number}", Plane.NFTABLES))
-    for first in range(0, size.tenants, _AT_ONCE):
+            unit.firewalls.add(DOMAIN, FirewallRecord(f"f{number}", Plane.NFTABLES))
+    for first in range(0, size.tenants, AT_ONCE):
         with store.write() as unit:
-            for number in range(first, min(first + _AT_ONCE, size.tenants)):
+            for number in range(first, min(first + AT_ONCE, size.tenants)):
                 _make_tenant_addition(number)(unit)
                 _make_endpoint_addition(number)(unit)
-                unit.acls.replace(_name_tenant(number), _make_list(number, size.rules), author="bench")
+                unit.acls.replace(name_tenant(number), _make_list(number, size.rules), author="bench")
 
 
-def _name_tenant(number: int) -> str:
+def name_tenant(number: int) -> str:
+    """Return the name of a tenant by its place."""
     return f"t{number:06}"
 
 
 def _make_tenant_addition(number: int) -> Callable[[Unit], object]:
     owned = Prefix(Family.IPV4, (10 << 24) + (number << 8), 24)
-    return lambda unit: unit.tenants.create(_name_tenant(number), name="", domain=_DOMAIN, prefixes=[owned])
+    return lambda unit: unit.tenants.create(name_tenant(number), name="", domain=DOMAIN, prefixes=[owned])
 
 
 def _make_endpoint_addition(number: int) -> Callable[[Unit], object]:
     address = Prefix(Family.IPV4, (10 << 24) + (number << 8) + 5, 32)
-    endpoint = Endpoint(f"e{number}", TenantId(_name_tenant(number)), f"p{number}", (2 << 40) + number + 1, (address,))
-    return lambda unit: unit.domains.put_endpoint(_DOMAIN, endpoint)
+    endpoint = Endpoint(f"e{number}", TenantId(name_tenant(number)), f"p{number}", (2 << 40) + number + 1, (address,))
+    return lambda unit: unit.domains.put_endpoint(DOMAIN, endpoint)
 
 
-def _make_rule_addition(turn: int) -> Callable[[Unit], object]:
-    rule = _make_rule(f"new{turn}", 60_000 + turn, 0)
-    return lambda unit: unit.acls.insert_rule(_name_tenant(turn), rule, author="bench", position=0)
+def _make_rule_addition(tenant: int, name: str = "new") -> Callable[[Unit], object]:
+    rule = _make_rule(name, 60_000 + tenant % 5_000, 0)
+    return lambda unit: unit.acls.insert_rule(name_tenant(tenant), rule, author="bench", position=0)
 
 
 def _make_list(number: int, rules: int) -> Acl:
@@ -288,32 +300,40 @@ def _read_peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def address_store(folder: Path) -> str:
+    """Return where the database of a world in a folder is."""
+    return f"sqlite:///{folder / 'store.db'}"
+
+
 @contextmanager
 def open_world(size: Size) -> Iterator[World]:
     """A world in a temporary folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), size)
-        try:
-            yield world
-        finally:
-            world.close()
+    with tempfile.TemporaryDirectory() as folder, closing(World(Path(folder), size)) as world:
+        yield world
 
 
 def measure_apart(size: Size, rounds: int) -> Cost:
     """Measure a world in a process of its own. Raises Unreachable if that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        return measure_in(Path(folder), size, rounds)
+
+
+def measure_in(folder: Path, size: Size, rounds: int) -> Cost:
+    """Measure a world as `measure_apart`, and leave its database and kept programs in a folder."""
     numbers = map(str, (size.tenants, size.rules, size.hosts, size.agents, rounds))
-    done = subprocess.run([sys.executable, "-m", __name__, *numbers], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", __name__, *numbers, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unreachable(f"{size} could not be measured: {done.stderr.strip()[-500:]}")
     return Cost(**json.loads(done.stdout))
 
 
-def _main(tenants: int, rules: int, hosts: int, agents: int, rounds: int) -> None:
+def _main(tenants: int, rules: int, hosts: int, agents: int, rounds: int, *, folder: Path) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     collect_seldom()
-    with open_world(Size(tenants, rules, hosts, agents)) as world:
+    with closing(World(folder, Size(tenants, rules, hosts, agents))) as world:
         sys.stdout.write(json.dumps(asdict(world.measure(rounds))))
 
 
 if __name__ == "__main__":
-    _main(*map(int, sys.argv[1:]))
+    _main(*map(int, sys.argv[1:-1]), folder=Path(sys.argv[-1]))

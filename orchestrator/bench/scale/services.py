@@ -46,6 +46,7 @@ RULES = 100
 _WATCH_S = 5.0
 _LOOK_S = 0.02
 _KEY = bytes(32)
+_FIRST = 16
 RESTS_S = 7.0
 """So long after a run's last change a service has done what it puts off until a domain is at rest."""
 
@@ -69,7 +70,7 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     Odd turns take the four ways the other way round. Raises Unreachable where a service does not start.
     """
     names = [f"share-{number:02}" for number in range(domains)]
-    fill_store(url, names)
+    fill_store(url, names, _FIRST)
     halves = [names[0::2], names[1::2]]
     at_one = [_Change(0, names[place % domains], place) for place in range(changes)]
     apart = [replace(each, service=int(each.domain in halves[1])) for each in at_one]
@@ -86,8 +87,11 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> Share:
     return Share(each_ms["one"], each_ms["own"], each_ms["mixed"], spent["idle"][1] / changes)
 
 
-def fill_store(url: str, names: Sequence[str], first: int = 0) -> None:
-    """Make domains with a tenant each, whose prefixes are 10.FIRST.0.0/16 and those after it."""
+def fill_store(url: str, names: Sequence[str], first: int) -> None:
+    """Make domains with a tenant each, whose prefixes are 10.FIRST.0.0/16 and those after it.
+
+    Those of measurements that share a database must differ.
+    """
     store = open_store(url)
     try:
         with store.write() as unit:
