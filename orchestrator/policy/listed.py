@@ -9,22 +9,26 @@
     └─────────┴─────────┴─────────┴─────────┘
 
 Copying a tuple of 100,000 rules touches every one of them, for each is counted who holds it: that takes longer than all
-else that one changed rule costs. And where two sequences differ is found piece by piece. A `Listed` never changes.
+else that one changed rule costs. And where two sequences differ is found piece by piece, and what is asked of every
+item is remembered by piece. A `Listed` never changes.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, compress, groupby
 from operator import is_not
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _PIECE: Final = 256
 _LONGEST: Final = 2 * _PIECE
+_UNKNOWN: Final = object()
+"""Of a piece of which a fact was not asked for yet."""
 
 
 class Stretch(NamedTuple, Generic[T]):
@@ -39,17 +43,21 @@ class Stretch(NamedTuple, Generic[T]):
 class Listed(Sequence[T]):
     """A sequence of items; it never changes. Equal only to itself: compare what it holds."""
 
-    __slots__ = ("_ends", "_pieces")
+    __slots__ = ("_ends", "_facts", "_pieces")
 
     def __init__(self, pieces: Sequence[tuple[T, ...]]) -> None:
         self._pieces = pieces
         self._ends = list(accumulate(map(len, pieces)))
+        self._facts: Mapping[Callable[[tuple[T, ...]], Any], list[Any]] = {}
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Listed[T]:
         """Make a list of items, in pieces."""
         whole = tuple(items)
         return cls([whole[start : start + _PIECE] for start in range(0, len(whole), _PIECE)])
+
+    def __reduce__(self) -> tuple[type, tuple[Sequence[tuple[T, ...]]]]:
+        return Listed, (self._pieces,)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -77,12 +85,29 @@ class Listed(Sequence[T]):
         """The items in pieces, of which versions share those that are the same."""
         return self._pieces
 
+    def facts(self, of: Callable[[tuple[T, ...]], R]) -> Sequence[R]:
+        """Return what a function says of each piece. Versions remember it of pieces that they share.
+
+        The function depends on the piece alone, and is the same object each time.
+        """
+        found = self._facts.get(of)
+        if found is None:
+            found = list(map(of, self._pieces))
+        elif _UNKNOWN in found:
+            found = [
+                of(piece) if known is _UNKNOWN else known for known, piece in zip(found, self._pieces, strict=True)
+            ]
+        else:
+            return found
+        self._facts = {**self._facts, of: found}
+        return found
+
     def without(self, place: int) -> Listed[T]:
         """Return the list without the item at a place, which must be there."""
         which, within = self._find_piece(place)
         piece = self._pieces[which]
         left = piece[:within] + piece[within + 1 :]
-        return Listed([*self._pieces[:which], *([left] if left else []), *self._pieces[which + 1 :]])
+        return self._with_pieces(which, [left] if left else [])
 
     def with_one(self, place: int, item: T) -> Listed[T]:
         """Return the list with one more item, before the one at a place."""
@@ -92,8 +117,15 @@ class Listed(Sequence[T]):
         items = list(self._pieces[which])
         items.insert(within, item)
         grown, half = tuple(items), len(items) // 2
-        new = [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]]
-        return Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
+        return self._with_pieces(which, [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]])
+
+    def _with_pieces(self, which: int, new: list[tuple[T, ...]]) -> Listed[T]:
+        """The list with other pieces in the place of one; what is known of those that stay is kept."""
+        made = Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
+        made._facts = {
+            of: [*known[:which], *[_UNKNOWN] * len(new), *known[which + 1 :]] for of, known in self._facts.items()
+        }
+        return made
 
     def apart(self, other: Listed[T]) -> list[Stretch[T]]:
         """Return the differences to another sequence, ascending; the rest is shared."""

@@ -68,6 +68,37 @@ def test_what_lies_apart_is_all_that_differs(
         assert touched <= 4 * 1024, "only the pieces that were touched"
 
 
+def sizes(piece: tuple[object, ...]) -> tuple[int, object]:
+    """A fact of a piece that another piece does not have."""
+    return len(piece), piece[0]
+
+
+@given(lengths, st.lists(st.one_of(changes, crowding), min_size=1, max_size=3))
+def test_what_is_remembered_of_pieces_is_so(length: int, parts: list[list[tuple[bool, int]]]) -> None:
+    items: list[object] = [object() for _ in range(length)]
+    listed = Listed.of(items)
+    for steps in parts:
+        assert listed.facts(sizes) == list(map(sizes, listed.pieces))
+        listed = changed(items, listed, steps)
+    assert listed.facts(sizes) == list(map(sizes, listed.pieces))
+
+
+def test_a_fact_is_looked_for_in_new_pieces_alone() -> None:
+    looked: list[int] = []
+
+    def look(piece: tuple[int, ...]) -> int:
+        looked.append(len(piece))
+        return len(piece)
+
+    base = Listed.of(range(100_000))
+    base.facts(look)
+    looked.clear()
+    assert sum(base.without(70_000).with_one(5, 70_000).facts(look)) == 100_000
+    assert len(looked) == 2
+    base.facts(look)
+    assert len(looked) == 2
+
+
 def test_an_item_that_moves_far_costs_the_pieces_at_both_ends() -> None:
     base = Listed.of(range(100_000))
     moved = base.without(70_000).with_one(5, 70_000)

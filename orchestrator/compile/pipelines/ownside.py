@@ -88,9 +88,13 @@ def find_readings(tenant: Tenant, returns: ReturnTraffic) -> tuple[Reading, ...]
 
 def names_both_sides(acl: Acl) -> bool:
     """Return whether an ingress rule names sources together with destinations or ports."""
-    if not any(map(is_not, map(_SOURCE, acl.listed), repeat(ANY))):  # of each changed list, so in C
+    return any(acl.listed.facts(_have_one_of_both))
+
+
+def _have_one_of_both(rules: tuple[Rule, ...]) -> bool:
+    if not any(map(is_not, map(_SOURCE, rules), repeat(ANY))):  # of each rule of a new list, so in C
         return False
-    return any(map(_names_both, acl.listed))
+    return any(map(_names_both, rules))
 
 
 def _names_both(rule: Rule) -> bool:

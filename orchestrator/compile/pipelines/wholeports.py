@@ -64,9 +64,22 @@ _WAYS = {
 
 def find_split_ways(acl: Acl) -> tuple[Direction, ...]:
     """Return the directions in which a list asks for source and for destination ports."""
-    if not any(map(is_not, map(_SOURCE_PORTS, acl.listed), repeat(EVERY_PORT))):  # of each changed list, so in C
-        return ()
-    return tuple(way for way in Direction if _asks_both([rule for rule in acl.listed if rule.direction is way]))
+    ways = frozenset[Direction]().union(*acl.listed.facts(_find_source_ways))
+    if ways:
+        ways &= frozenset[Direction]().union(*acl.listed.facts(_find_destination_ways))
+    return tuple(way for way in Direction if way in ways)
+
+
+def _find_source_ways(rules: tuple[Rule, ...]) -> frozenset[Direction]:
+    """The directions in which some rule asks for source ports."""
+    if not any(map(is_not, map(_SOURCE_PORTS, rules), repeat(EVERY_PORT))):  # of each rule of a new list, so in C
+        return frozenset()
+    return frozenset(rule.direction for rule in rules if rule.source_ports != EVERY_PORT)
+
+
+def _find_destination_ways(rules: tuple[Rule, ...]) -> frozenset[Direction]:
+    """The directions in which some rule asks for destination ports."""
+    return frozenset(rule.direction for rule in rules if rule.destination_ports != EVERY_PORT)
 
 
 def find_whole_ways(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, ...]:
@@ -76,12 +89,6 @@ def find_whole_ways(tenant: Tenant, returns: ReturnTraffic) -> tuple[Direction, 
     """
     is_tracked = returns is ReturnTraffic.TRACKED and not tenant.acl.has_stateless
     return () if is_tracked else find_split_ways(tenant.acl)
-
-
-def _asks_both(rules: list[Rule]) -> bool:
-    """Return whether some rule asks for source ports, and some for destination ports."""
-    sides = ("source_ports", "destination_ports")
-    return all(any(getattr(rule, side) != EVERY_PORT for rule in rules) for side in sides)
 
 
 def whole_port_rows(tenant: Tenant, ways: Iterable[Direction]) -> Iterator[Flow]:

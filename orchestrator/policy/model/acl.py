@@ -107,6 +107,10 @@ def names_one_family(rule: Rule) -> bool:
 _IS_STATELESS = attrgetter("stateless")
 
 
+def _has_stateless(rules: tuple[Rule, ...]) -> bool:
+    return any(map(_IS_STATELESS, rules))
+
+
 @dataclass(frozen=True, slots=True)
 class Acl:
     """An ordered access list: the first match decides in each direction, else its default.
@@ -161,7 +165,7 @@ class Acl:
             elif name == "_listed":
                 made = Listed.of(object.__getattribute__(self, "rules"))
             elif name == "has_stateless":
-                made = any(map(_IS_STATELESS, self.listed))
+                made = any(self.listed.facts(_has_stateless))
             else:
                 raise AttributeError(name)
             object.__setattr__(self, name, made)
