@@ -158,6 +158,12 @@ def test_a_list_that_cannot_be_read_is_said_so_before_anything_is_built(tmp_path
     assert leftovers(LAYOUT) == []
 
 
+def read_lives() -> dict[str, tuple[bool, bool]]:
+    """Whether each firewall runs, and whether it serves."""
+    status = json.loads(aclflow("lab", "status", "--json", "--prefix", LAYOUT.prefix).stdout)
+    return {each["name"]: (each["running"], each["serving"]) for each in status["firewalls"]}
+
+
 def test_a_download_outlives_the_firewalls_that_carry_it(tmp_path: Path) -> None:
     """Two of three die one after the other and come back; then one is killed by hand, and the pause is told."""
     demo = Demo(tmp_path, "--failover")
@@ -172,9 +178,8 @@ def test_a_download_outlives_the_firewalls_that_carry_it(tmp_path: Path) -> None
     dead = aclflow("lab", "kill", carrier, "--prefix", LAYOUT.prefix).stdout
     assert re.search(rf"{carrier} is dead, and the switch gave it up after \d+ ms", dead)
     until(lambda: demo.text.count("the download stood for") > told, what=lambda: demo.text)
-    status = json.loads(aclflow("lab", "status", "--json", "--prefix", LAYOUT.prefix).stdout)
-    lives = {each["name"]: (each["running"], each["serving"]) for each in status["firewalls"]}
-    assert lives == {name: (name != carrier, name != carrier) for name in ("fw1", "fw2", "fw3")}
+    wanted = {name: (name != carrier, name != carrier) for name in ("fw1", "fw2", "fw3")}
+    until(lambda: read_lives() == wanted, what=read_lives)  # the switch may give one up for a moment on a busy machine
     demo.process.send_signal(signal.SIGINT)
     assert demo.end() == 0
     assert leftovers(LAYOUT) == []
