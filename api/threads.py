@@ -34,9 +34,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 48
-OF_ONE, SPARE = THREADS // 6, THREADS // 3
-"""How many of them one tenant or enforcement point takes, and how many of them only those take that have none, and
+_SHARES = 6
+"""A tenant or enforcement point takes one of so many shares of them. Two more only those take that have none, and
 administrators: four tenants whose writes wait do not have all."""
+OF_ONE = THREADS // _SHARES
 READS_OF_ONE = 2
 """One of two writes an answer out while the other waits for the database."""
 
@@ -47,7 +48,7 @@ class SharedThreads:
     Safe between threads and event loops.
     """
 
-    def __init__(self, threads: int = THREADS, of_one: int = OF_ONE, spare: int = SPARE) -> None:
+    def __init__(self, threads: int, of_one: int, spare: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
         self._of_one = of_one
         self._most_shared = threads - spare
@@ -122,14 +123,14 @@ def _fulfil_future(future: Future[T], work: Callable[[], T]) -> None:
 
 
 class RequestThreads:
-    """A service's threads: `number` for all that is asked for but reads, and a sixth of that for reads.
+    """A service's threads: `number` for all but reads, a sixth of that for reads.
 
     A tenant or an enforcement point takes a sixth of the first, two of the second.
     """
 
     def __init__(self, number: int = THREADS) -> None:
-        self.others = SharedThreads(number, number // 6, number // 3)
-        self.reads = SharedThreads(number // 6, READS_OF_ONE, number // 24)
+        self.others = SharedThreads(number, number // _SHARES, 2 * number // _SHARES)
+        self.reads = SharedThreads(number // _SHARES, READS_OF_ONE, number // 24)
 
 
 _THREADS = ContextVar("threads", default=RequestThreads())  # noqa: B039 - shared by all that choose none
@@ -150,7 +151,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
 
 def on_thread(function: Callable[P, T], *, reads: bool = False) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return a function as a coroutine function that does it on a thread, as `in_thread` does.
+    """Return a function as a coroutine function that does it on a thread.
 
     One that only `reads` takes the threads for reads.
     """

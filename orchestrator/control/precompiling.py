@@ -92,7 +92,10 @@ class _Turn:
 
 
 class Places:
-    """Places at a few processes, for the tenant that had one longest ago. Safe to share between threads."""
+    """Places at a few processes, for the tenant that had one longest ago.
+
+    Safe to share between threads.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -132,7 +135,7 @@ class Places:
             self._changed.notify_all()
 
     def _find_next(self) -> object:
-        """Return who is next: of those never served the first, else the one served longest ago."""
+        """Return who is next: the first never served, else the one served longest ago."""
         new = next((each for each, tenant in self._waiting.items() if tenant not in self._served), None)
         if new is not None:
             return new

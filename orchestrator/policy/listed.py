@@ -86,7 +86,7 @@ class Listed(Sequence[T]):
         return self._pieces
 
     def facts(self, of: Callable[[tuple[T, ...]], R]) -> Sequence[R]:
-        """Return what a function says of each piece. Versions remember it of pieces that they share.
+        """Return what a function says of each piece; versions share it as they share pieces.
 
         The function depends on the piece alone, and is the same object each time.
         """
@@ -120,7 +120,7 @@ class Listed(Sequence[T]):
         return self._with_pieces(which, [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]])
 
     def _with_pieces(self, which: int, new: list[tuple[T, ...]]) -> Listed[T]:
-        """The list with other pieces in the place of one; what is known of those that stay is kept."""
+        """The list with other pieces in place of one; facts of the rest stay."""
         made = Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
         made._facts = {
             of: [*known[:which], *[_UNKNOWN] * len(new), *known[which + 1 :]] for of, known in self._facts.items()

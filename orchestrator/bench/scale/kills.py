@@ -1,4 +1,4 @@
-"""What is lost, and how soon writes go on, when a part is killed under writes.
+"""What killing a part under writes loses, and how soon writes go on.
 
 Two whole services share a PostgreSQL, and writers change rules of all domains at both in turn. Points follow half of
 the domains at each service, and go to the other one where theirs fails. Two controllers share switches of the first
@@ -142,7 +142,7 @@ class _World:
     points: PointFollowers
 
     def outlast(self, kill: Callable[[], object]) -> _Outage:
-        """Kill something under writes, and wait until all goes on. Raises Unreachable where it does not."""
+        """Kill something under writes, and wait until all goes on. Raises Unreachable."""
         writers = RuleWriters(self.services, self.token, read_ports(self.url, self.names))
         with writers.run():
             for name in self.names:
@@ -158,7 +158,7 @@ class _World:
         return _Outage(len(writers.written), lost, max(published_s) - killed_s, enforced_s - killed_s)
 
     def _wait_until_enforced(self, generation: int) -> float:
-        """Return when all switches were read back with a generation. Raises Unreachable where they are not."""
+        """Return when all switches were read back with a generation. Raises Unreachable."""
         with ExitStack() as stack:
             clients = [stack.enter_context(each.open_client(self.token)) for each in self.services]
 

@@ -29,7 +29,7 @@ _AGAIN_S = 0.2
 def lead_switches(
     url: str, domain: str, services: Sequence[WholeService], token: str, folder: Path
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run a controller at each service, which share the switches of a domain, and yield their processes.
+    """Run controllers that share a domain's switches, one a service; yield their processes.
 
     Raises Unreachable where one does not lead its share.
     """
@@ -59,7 +59,7 @@ def lead_switches(
 
 
 def _leads_any(store: Store, domain: str, name: str) -> bool:
-    """Return whether the newest report of a switch is by the controller of a name, and no switch lags."""
+    """Return whether a named controller reported a switch last, and no switch lags."""
     with store.read() as unit:
         numbers = {each.id for each in unit.enforcers.list(domain) if each.name == name}
         reported = {point.enforcer for point in unit.enforcers.points(domain)}

@@ -36,7 +36,7 @@ Asking = tuple[str, Mapping[str, Asked]]
 
 @dataclass(frozen=True, slots=True)
 class PageCost:
-    """How long a page and a search take: of each kind the slowest request's median, in ms.
+    """Milliseconds of a page and a search: of each kind the slowest request's median.
 
     `first_search_s` is the first search of a service that was just started, for a part of a rule's name.
     """

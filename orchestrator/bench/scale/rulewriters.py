@@ -121,7 +121,7 @@ class RuleWriters:
                 self._write_rule(client, name, self._first[name] + turn)
 
     def _write_rule(self, client: Client, name: str, number: int) -> None:
-        """Give a rule of a domain the port after a number, and note it where that is acknowledged."""
+        """Give a domain's rule the port after a number; note it if acknowledged."""
         rule, sent_s = make_rule(number % RULES, number), time.monotonic()
         with suppress(TryAgain):
             generation = client.acls.put_rule(name, rule).generation

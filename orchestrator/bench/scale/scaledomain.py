@@ -213,7 +213,7 @@ class World:
         return self._is_newest_enforced()
 
     def _is_newest_enforced(self) -> bool:
-        """Return whether the newest generation is given out, and every point was read back with it."""
+        """Return whether every point was read back with the newest generation."""
         with self._store.read() as unit:
             newest = unit.domains.get(DOMAIN).generation
         program = self._publisher.program(DOMAIN)

@@ -101,7 +101,7 @@ def start_service(state_dir: Path, url: str, *, within_s: float = _PATIENCE_S) -
 
 @contextmanager
 def run_product(*arguments: str, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command of the product until the block ends; of settings it sees only these."""
+    """Run a command of the product, with these settings alone, until the block ends."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
     process = subprocess.Popen([*COMMAND, *arguments], env={**own, **settings})
     try:
@@ -123,7 +123,7 @@ class PointFollowers:
         self._is_stopping = False
 
     def follow(self, services: Sequence[WholeService], token: str, domain: str) -> None:
-        """Follow a domain's programs at the first service from now on, and at the next where one fails."""
+        """Follow a domain's programs at a service, and at the next where it fails."""
         threading.Thread(target=self._follow, args=(services, token, domain), daemon=True).start()
 
     def _follow(self, services: Sequence[WholeService], token: str, domain: str) -> None:
@@ -156,7 +156,7 @@ class PointFollowers:
         return held
 
     def find_time_held(self, domain: str, generation: int) -> float | None:
-        """Return when a domain's point came to hold a generation or a later one, or None."""
+        """Return when a domain's point came to a generation or a later one; else None."""
         with self._changed:
             return next((since for held, since in self._held.get(domain, ()) if held >= generation), None)
 

@@ -111,7 +111,7 @@ def _measure_once(journal: Journal, name: str, size: Size, changes: int) -> Cost
 
 
 def _measure_start(size: Size) -> Mapping[str, float]:
-    """Measure a world, and with its database the pages of a whole service: a row of both."""
+    """Measure a world and, on its database, a whole service's pages: one row."""
     with TemporaryDirectory(prefix="aclflow-scale-") as folder:
         cost = measure_in(Path(folder), size, 1)
         return {**asdict(cost), **asdict(listpages.measure(Path(folder), size))}
@@ -160,7 +160,7 @@ def _add_whole_services(results: Results, journal: Journal, steps: Steps, sizes:
 
 
 def _add_kills(results: Results, journal: Journal, steps: Steps, sizes: Sizes) -> None:
-    """Add writes that are lost, and how soon they go on, when a part is killed under them."""
+    """Add what killing parts loses of writes, and how soon these go on."""
     measured = partial(kills.measure, domains=_KILL_DOMAINS)
     rows = _measure_rounds(results, journal, steps, sizes.rounds, _KILLS, measured)
     if not rows:
@@ -259,7 +259,7 @@ def _compare(
 
 
 def _add_start(results: Results, row: Mapping[str, float], size: Size) -> None:
-    """Add what a start takes, the memory in the end, and pages and searches of what is there then."""
+    """Add what a start takes, the memory in the end, and pages and searches."""
     rules = size.tenants * size.rules
     name = "1m" if rules == 1_000_000 else f"{rules // 1000}k"
     for figure, value, unit, target in (

@@ -200,7 +200,7 @@ def _open_all(door: tuple[str, int], clients: Sequence[tuple[str, int]], forbidd
 
 
 def _open_end(door: tuple[str, int], client: tuple[str, int]) -> socket.socket:
-    """Connect from an address; of any port, from another one where the first is not answered.
+    """Connect from an address; from another port where the first is not answered.
 
     A connection that a round before has left at the server alone answers a SYN of its port with an ACK.
     """

@@ -1,4 +1,4 @@
-"""Copies of the destination of the packet that opened a connection, in a program that tracks connections.
+"""Copies of the destination of the packet that opened a connection.
 
 Rows of an ingress list that name a source ask for these copies in place of the connection's own fields. Read as if they
 asked for the fields, they are rows as all others are, if the copies are what they must be:
@@ -36,7 +36,7 @@ _SIZES = {121: 4, 123: 16, _PORT_FIELD: 2}
 
 
 class Copied(NamedTuple):
-    """A field of connections that a row asks for by its copy: number, value and mask."""
+    """A connection's field that a row asks for by its copy."""
 
     number: int
     value: bytes
@@ -44,7 +44,7 @@ class Copied(NamedTuple):
 
 
 def read_copies(registers: Mapping[int, tuple[bytes, bytes]], version: int) -> list[Copied]:
-    """Return the fields for packet registers 4 to 6, by value and mask; nothing if there are no such copies."""
+    """Return the fields that packet registers 4 to 6 hold copies of, if any."""
     values, masks = (b"".join(registers.get(number, _NOTHING)[side] for number in range(4, 7)) for side in (0, 1))
     known = _ADDRESSES.get(version)
     if known is None or len(values) != len(masks) or len(masks) != 24:
@@ -116,7 +116,7 @@ def _registers(number: int, value: int, mask: int) -> bytes:
 
 
 def _copy(field: int, register: int, bits: int, begin: int) -> bytes:
-    """The actions that push bits of a field of connections, and pop them into a register (ovs-actions(7))."""
+    """The actions that push a connection's bits and pop them into a register (ovs-actions(7))."""
     return b"".join(
         struct.pack(">HHIHHHBBH6x", 0xFFFF, 24, 0x2320, kind, at, 1, number << 1, size, bits)
         for kind, at, number, size in ((27, begin, field, _SIZES[field]), (28, 0, register, 4))

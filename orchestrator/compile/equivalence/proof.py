@@ -139,7 +139,7 @@ class Proof:
     def _follow_copies(
         self, touched: Set[int], asking: frozenset[int], rows_of: Callable[[int], FlowTable]
     ) -> frozenset[int]:
-        """Return the tenants that are known to copy, after rows that copy were touched and some ask.
+        """Return the tenants known to copy, after copying rows were touched and some ask.
 
         Raises NotEquivalent.
         """

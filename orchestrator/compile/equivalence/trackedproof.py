@@ -305,7 +305,7 @@ def _read_copies(copies: tuple[_Term, ...], terms: list[_Term], flows: FlowTable
 
 @lru_cache(maxsize=1 << 12)
 def _find_copied(copies: tuple[_Term, ...], version: bytes) -> tuple[_Term, ...]:
-    """Return the terms of the fields that were copied; nothing if there are no such copies."""
+    """Return the terms of the fields that were copied; none if there are none."""
     if any(term.masked and term.body[8:] == _ONES for term in copies):
         return ()
     registers = {term.number: (term.body[:8], term.body[8:]) if term.masked else (term.body, _ONES) for term in copies}

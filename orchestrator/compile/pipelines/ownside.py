@@ -1,4 +1,4 @@
-"""Rows by which an ingress list of connections asks for its own side before it asks for strangers.
+"""Rows by which tracked ingress lists ask for their own side before strangers.
 
 An entry of Open vSwitch's cache holds the bits of a stranger's address that tell it from the rules that were asked. A
 row is asked in stages: registers and the protocol first, addresses next, ports last; where no row of a shape has what
@@ -136,7 +136,7 @@ def _copy_rows(tenant: Tenant) -> Iterator[Flow]:
 
 
 def ask_copies(address: bytes, port: bytes) -> bytes:
-    """Return the match of copies, for terms of a destination address and a port; empty: none."""
+    """Return the match of copies for a destination address's and a port's terms (empty: none)."""
     values, masks = bytearray(_COPIES), bytearray(_COPIES)
     for term, at in ((address, 0), (port, _PORT_AT)):
         size = term[3] >> (term[2] & 1) if term else 0

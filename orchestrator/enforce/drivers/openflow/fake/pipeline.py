@@ -160,14 +160,14 @@ class Journey:
         self._values = before
 
     def _copy_field(self, action: CopyField) -> None:
-        """Copy bits; of a connection only with a packet that opens, continues or answers it, as Open vSwitch does."""
+        """Copy bits; of a connection only with packets of it, as Open vSwitch does."""
         if actions.reads_connection(action) and not self._values.get("ct_state", 0) & tracking.OF_CONNECTION:
             return
         bits = self._read_bits(action.source, action.source_at, action.bits)
         self._write_bits(action.target, action.target_at, action.bits, bits)
 
     def _use_stack(self, action: Push | Pop) -> None:
-        """Push or pop bits of a field, of a connection with any packet; nothing is popped where nothing was pushed."""
+        """Push or pop bits, of a connection with any packet; an empty stack pops nothing."""
         if isinstance(action, Push):
             self._stack.append(self._read_bits(action.field, action.at, action.bits))
         elif self._stack:
