@@ -17,8 +17,9 @@ The rules of a list are in pieces, which versions share (`policy/listed.py`); on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from orchestrator.compile.conjunctions.conjunctive import (
@@ -29,6 +30,7 @@ from orchestrator.compile.conjunctions.conjunctive import (
     splits_ports,
 )
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.model import Acl, AddressGroup, Rule
 from orchestrator.policy.protocols import only_family
 
@@ -36,6 +38,13 @@ Groups = Mapping[str, AddressGroup]
 
 ENDS = 16
 """More flow entries of a list than its rules take: those that end it, and return traffic's."""
+
+
+_FEW_PIECES = 4
+"""So many pieces that differ are compared with those before them; of more, all rules are looked at."""
+
+_Replaced = tuple[Sequence[Rule], Sequence[Rule]]
+"""Rules that went, and rules that came."""
 
 
 class Bounds(NamedTuple):
@@ -75,13 +84,12 @@ class _Piece:
         naming = tuple([rule for rule in rules if _names_groups(rule)])
         return cls(rules, _sum_plain(rules), naming)
 
-    def after(self, rules: tuple[Rule, ...]) -> _Piece:
+    def after(self, rules: tuple[Rule, ...], step: _Replaced) -> _Piece:
         """Bound the piece that took this one's place, by its differing rules."""
-        before, now = {id(rule) for rule in self.rules}, {id(rule) for rule in rules}
-        left = _sum_plain([rule for rule in self.rules if id(rule) not in now])
-        come = _sum_plain([rule for rule in rules if id(rule) not in before])
+        left, come = (_sum_plain(each) for each in step)
         bounds = Bounds(*(was - less + more for was, less, more in zip(self.bounds, left, come, strict=True)))
-        return _Piece(rules, bounds, tuple([rule for rule in rules if _names_groups(rule)]))
+        may_name = self.naming or any(map(_names_groups, step[1]))
+        return _Piece(rules, bounds, tuple(filter(_names_groups, rules)) if may_name else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,25 +121,27 @@ class Estimate:
         if acl is self.acl and (bool(alone_before) is (is_tracked and acl.has_stateless)):
             return self
         now = {id(rules): rules for rules in acl.listed.pieces}
-        gone, come = self._pieces.keys() - now.keys(), now.keys() - self._pieces.keys()
-        if len(gone) == len(come) == 1:
-            made = {key: self._pieces[left].after(now[key]) for left, key in zip(gone, come, strict=True)}
+        gone = [piece for key, piece in self._pieces.items() if key not in now]
+        come = [key for key in now if key not in self._pieces]
+        if len(gone) == len(come) <= _FEW_PIECES:
+            steps = [find_replaced(old.rules, now[key]) for old, key in zip(gone, come, strict=True)]
+            made = {key: old.after(now[key], step) for old, key, step in zip(gone, come, steps, strict=True)}
         else:
+            steps = [(_join([old.rules for old in gone]), _join([now[key] for key in come]))]
             made = {key: _Piece.of(now[key]) for key in come}
         pieces = {key: made.get(key) or self._pieces[key] for key in now}
         alone = _most_alone(acl, pieces) if is_tracked else 0
-        fresh = self._most_fresh(acl, pieces)
+        fresh = self._most_fresh(acl, pieces, steps)
         fresh = 2 * fresh + max(0, alone - alone_before) if alone else fresh
         return Estimate(acl, _sum_pieces(acl, pieces, alone), fresh, pieces, alone)
 
-    def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece]) -> int:
+    def _most_fresh(self, acl: Acl, pieces: Mapping[int, _Piece], steps: Iterable[_Replaced]) -> int:
         """Return a bound of the flow entries that are new in the next version.
 
-        It costs as much as the pieces that differ.
+        `steps` are rules that went from some pieces and came into others: one that did both is not new.
         """
-        left = {id(rule) for key in self._pieces.keys() - pieces.keys() for rule in self._pieces[key].rules}
-        others = [rule for key in pieces.keys() - self._pieces.keys() for rule in pieces[key].rules]
-        come = [rule for rule in others if id(rule) not in left]
+        left = {id(rule) for gone, _ in steps for rule in gone}
+        come = [rule for _, others in steps for rule in others if id(rule) not in left]
         before = self.acl.groups
         moved = {name for name, group in acl.groups.items() if before.get(name) is not group} if acl.groups else set()
         if moved:
@@ -158,7 +168,7 @@ def _most_alone(acl: Acl, pieces: Mapping[int, _Piece]) -> int:
 def _sum_pieces(acl: Acl, pieces: Mapping[int, _Piece], alone: int) -> Bounds:
     parts = [each.bounds for each in pieces.values()]
     parts += [_sum_rules(each.naming, acl.groups) for each in pieces.values() if each.naming]
-    least, most = (sum(part[place] for part in parts) for place in (0, 1))
+    least, most = map(sum, zip(*parts, strict=True)) if parts else (0, 0)
     return Bounds(least, most + ENDS + alone)
 
 
@@ -170,6 +180,10 @@ def widest_rule(acl: Acl) -> tuple[int, Bounds]:
     found = [rule_bounds(rule, acl.groups) for rule in acl.rules]
     place = max(range(len(found)), key=lambda each: found[each].most)
     return place, found[place]
+
+
+def _join(pieces: Iterable[Sequence[Rule]]) -> Sequence[Rule]:
+    return tuple(chain.from_iterable(pieces))
 
 
 def _names_groups(rule: Rule) -> bool:
