@@ -64,6 +64,8 @@ class Edits:
     @classmethod
     def of(cls, delta: Delta) -> Edits | None:
         """The edits of a delta; None where they would save nothing."""
+        if sum(map(len, delta.removed.instruction_set)) < LEAST_TEXT:  # of all rows, so of those that are meant too
+            return None
         removed, added = delta.removed.compact_sets(), delta.added.compact_sets()
         if len(removed) + len(added) > MOST_ROWS or sum(map(len, removed.instruction_set)) < LEAST_TEXT:
             return None
