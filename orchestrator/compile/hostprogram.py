@@ -26,16 +26,17 @@ from orchestrator.compile.lists.exchange import RowChange, together
 from orchestrator.compile.lists.lists import operator_rows
 from orchestrator.compile.openflow.meters import meter_row, path_mtu_meter_row
 from orchestrator.compile.openflow.symbols import UPLINK_SYMBOL
-from orchestrator.compile.pipelines.ownside import Reading, find_readings, reading_rows
+from orchestrator.compile.pipelines.ownside import copies_own_side, own_side_rows
 from orchestrator.compile.pipelines.sites import Sites
 from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.pipelines.tracked import Tracking, about_connections, zone_of
+from orchestrator.compile.pipelines.wholeports import find_whole_ways, whole_port_rows
 from orchestrator.errors import AclflowError
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.policy.connections import check_rules
+from orchestrator.policy.connections import check_list, check_rules
 from orchestrator.policy.listed import find_replaced
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Direction, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.stateless import is_mixed, view_of_operator, view_of_tracking
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
@@ -257,7 +258,7 @@ class _Lists:
     def compile_part(self, before: _Part | None) -> _Part:
         tenant = self.tenant
         if self.returns is ReturnTraffic.TRACKED:
-            check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules", carries_stateless=True)
+            check_list(tenant.acl, f"tenants[{tenant.id}].acl.rules", carries_stateless=True)
             if tenant.acl.has_stateless:
                 tenant = replace(tenant, acl=view_of_tracking(tenant.acl))
         return _Part(self, _NO_ROWS, _compile_list(tenant, self.returns, before))
@@ -286,31 +287,29 @@ def _decides_alone(tenant: Tenant, returns: ReturnTraffic) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    """The inputs of the ends of a tenant's lists.
-
-    They include the meter of its messages about path MTU.
-    """
+    """The inputs of the ends of a tenant's lists, with its meter of path MTU messages."""
 
     tenant: Tenant
     path_mtu_rate: int | None
     """None: the domain lets no such messages in."""
-    readings: tuple[Reading, ...]
-    """What is read before a list is asked."""
+    whole_ways: tuple[Direction, ...]
+    copies_own_side: bool
+    """What is read before lists are asked: destination ports, and the own address and port."""
 
     def is_same(self, other: _Source) -> bool:
         """Whether the rows would be the same."""
         return isinstance(other, _Ends) and self._content == other._content
 
     @property
-    def _content(self) -> tuple[int, Action, Action, int | None, tuple[Reading, ...]]:
-        acl = self.tenant.acl
-        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate, self.readings
+    def _content(self) -> tuple[object, ...]:
+        acl, asked = self.tenant.acl, (self.whole_ways, self.copies_own_side)
+        return self.tenant.number, acl.ingress_default, acl.egress_default, self.path_mtu_rate, asked
 
     def compile_part(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
-        rate = self.path_mtu_rate
-        meters = [] if rate is None else [path_mtu_meter_row(self.tenant.number, rate)]
-        reading = reading_rows(self.tenant, self.readings)
-        return _Part(self, FlowTable.of([*default_rows(self.tenant), *meters, *reading]))
+        tenant, rate = self.tenant, self.path_mtu_rate
+        meters = [] if rate is None else [path_mtu_meter_row(tenant.number, rate)]
+        reading = [*whole_port_rows(tenant, self.whole_ways), *(own_side_rows(tenant) if self.copies_own_side else ())]
+        return _Part(self, FlowTable.of([*default_rows(tenant), *meters, *reading]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -425,12 +424,13 @@ def _sources(
 ) -> Iterator[tuple[_Name, _Source]]:
     """Yield the sources of shared parts and of some tenants; `tracking` tracks connections."""
     yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, tracking)
-    returns, path_mtu_rate = _returns_of(policy)
+    returns, rate = _returns_of(policy)
     for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, returns)
         if _decides_alone(tenant, returns):
             yield (_Alone, tenant.id), _Alone(tenant, returns)
-        yield (_Ends, tenant.id), _Ends(tenant, path_mtu_rate, find_readings(tenant, returns))
+        ways, copies = find_whole_ways(tenant, returns), copies_own_side(tenant, returns)
+        yield (_Ends, tenant.id), _Ends(tenant, rate, ways, copies)
         yield (_Places, tenant.id), _find_places(tenant.id, tenant.number, sites)
 
 

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from orchestrator.errors import BadPolicy
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.fields import OWN_ICMP, slot_values
-from orchestrator.policy.model import Action, Direction, Packet, Policy, Rule
+from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule
 from orchestrator.policy.oracle import Decision, Step, first_match, matches, owner
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
@@ -214,7 +214,25 @@ def check_trackable(policy: Policy, *, carries_stateless: bool = False) -> None:
     """
     check_rules(policy.operator, "operator", carries_stateless=carries_stateless)
     for tenant in policy.tenants:
-        check_rules(tenant.acl.rules, f"tenants[{tenant.id}].acl.rules", carries_stateless=carries_stateless)
+        check_list(tenant.acl, f"tenants[{tenant.id}].acl.rules", carries_stateless=carries_stateless)
+
+
+def check_list(acl: Acl, place: str, *, carries_stateless: bool = False) -> None:
+    """Refuse the first unfit rule of a list, by what is known of its pieces.
+
+    Raises BadPolicy.
+    """
+    if any(acl.listed.facts(_are_some_unfit_beside if carries_stateless else _are_some_unfit)):
+        check_rules(acl.rules, place, carries_stateless=carries_stateless)
+
+
+def _are_some_unfit(rules: tuple[Rule, ...]) -> bool:
+    return any(_unfit(rule) is not None for rule in rules)
+
+
+def _are_some_unfit_beside(rules: tuple[Rule, ...]) -> bool:
+    """The same, where stateless rules are asked alone."""
+    return any(_unfit(rule, carries_stateless=True) is not None for rule in rules)
 
 
 def check_rules(rules: Sequence[Rule], place: str, *, carries_stateless: bool = False) -> None:

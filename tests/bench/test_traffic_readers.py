@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from orchestrator.bench.traffic import filters, httperf, iperf, vnf
 from orchestrator.bench.traffic.addresses import Clients, in_turn
+from orchestrator.bench.traffic.line import Line
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.errors import Refused, Unreachable
+from orchestrator.lab.network import INTERFACE
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId, Tenant, TenantId
 
@@ -143,3 +147,29 @@ def test_every_client_of_a_block_comes_before_any_comes_again() -> None:
     assert len(set(in_turn(block, 128))) == 128
     assert in_turn(block, 129)[128] == in_turn(block, 1)[0]
     assert all(Clients.OUTSIDE.value.holds(Prefix.parse(each).network) for each in Clients.OUTSIDE.addresses(50))
+
+
+class _BusyServer:
+    """A line whose iperf3 server refuses some tests; two frames reach it meanwhile."""
+
+    def __init__(self, *refusals: str) -> None:
+        self.refusals, self.frames = list(refusals), 0
+
+    def inside(self, role: str, call: Callable[[], str]) -> str:
+        return f"{INTERFACE}: 0 {self.frames} 0\n"
+
+    def run(self, role: str, *command: str) -> str:
+        if self.refusals:
+            self.frames += 2
+            raise Refused(f"iperf3: error - {self.refusals.pop(0)}")
+        self.frames += 7
+        return json.dumps({"end": {"sum": {"packets": 9, "seconds": 1.0}}})
+
+
+def test_a_server_that_still_ends_the_last_test_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iperf, "_AGAIN_S", 0)
+    line = _BusyServer(*2 * ["the server is busy running a test. try again later"])
+    assert iperf.flood(cast("Line", line), seconds=1) == iperf.Datagrams(9, 7, 1.0)
+    other = _BusyServer("unable to connect to server")
+    with pytest.raises(Refused, match="unable to connect"):
+        iperf.flood(cast("Line", other), seconds=1)

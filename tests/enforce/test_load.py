@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.enforce.agent import LoadCounters, load_between, read_counters
+from orchestrator.enforce.load import LoadCounters, load_between, read_counters
 from orchestrator.wire.firewalls import Load
 
 DEVICES = """Inter-|   Receive          |  Transmit

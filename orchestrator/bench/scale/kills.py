@@ -30,9 +30,10 @@ from orchestrator.bench.scale.serviceprocesses import (
     PointFollowers,
     WholeService,
     make_state_dirs,
-    prepare_domains,
+    make_token,
     start_service,
 )
+from orchestrator.bench.scale.services import fill_store
 from orchestrator.errors import TryAgain, Unreachable
 from orchestrator.lab.processes import wait_until
 
@@ -84,7 +85,8 @@ def measure(url: str, *, domains: int, turn: int = 0) -> KillCost:
     within a minute.
     """
     names = [f"kill-{number:02}" for number in range(domains)]
-    token = prepare_domains(url, names, _FIRST)
+    fill_store(url, names, _FIRST)
+    token = make_token(url)
     killed = turn % _SERVICES
     with TemporaryDirectory(prefix="aclflow-kills-") as folder, ExitStack() as stack:
         services = [stack.enter_context(start_service(each, url)) for each in make_state_dirs(Path(folder), _SERVICES)]

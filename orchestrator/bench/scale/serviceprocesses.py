@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from orchestrator.bench.scale.services import fill_store
 from orchestrator.client import Client
 from orchestrator.errors import TryAgain, Unreachable
 from orchestrator.identity.files import AuthorityDir
@@ -45,12 +44,6 @@ class WholeService:
     def open_client(self, token: str) -> Client:
         """Return a client of this service; close it when done."""
         return Client(self.url, token, authority=self.authority)
-
-
-def prepare_domains(url: str, names: Sequence[str], first: int) -> str:
-    """Fill a database with domains, as `fill_store`; return an administrator's token."""
-    fill_store(url, names, first)
-    return make_token(url)
 
 
 def make_token(url: str) -> str:

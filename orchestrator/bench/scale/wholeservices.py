@@ -22,10 +22,10 @@ from orchestrator.bench.benchlab import processor_s
 from orchestrator.bench.scale.serviceprocesses import (
     PointFollowers,
     make_state_dirs,
-    prepare_domains,
+    make_token,
     start_service,
 )
-from orchestrator.bench.scale.services import RESTS_S, RULES, make_rule
+from orchestrator.bench.scale.services import RESTS_S, RULES, fill_store, make_rule
 from orchestrator.client import Client
 
 _FIRST = 128
@@ -45,7 +45,8 @@ def measure(url: str, *, domains: int, changes: int, turn: int = 0) -> WholeShar
     Odd turns take the ways the other way round. Raises Unreachable where a service does not start.
     """
     names = [f"whole-{number:02}" for number in range(domains)]
-    token = prepare_domains(url, names, _FIRST)
+    fill_store(url, names, _FIRST)
+    token = make_token(url)
     ways = {"one": (names,), "mixed": (names[0::2], names[1::2])}
     order = sorted(ways, reverse=turn % 2 == 0)
     spent_ms = {}

@@ -23,8 +23,7 @@ field itself, so one list has rows of both kinds.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from operator import attrgetter, is_not
 
@@ -41,7 +40,6 @@ from orchestrator.compile.pipelines.host import (
     REPLY,
     Table,
 )
-from orchestrator.compile.pipelines.wholeports import find_whole_ways, whole_port_rows
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.ports import EVERY_PORT
@@ -66,24 +64,9 @@ _HEADERS = [
 _SOURCE = attrgetter("source")
 
 
-class Reading(enum.Enum):
-    """What is read of a tenant's packets before a list is asked."""
-
-    SENDER_PORTS = "destination ports, before the egress list"
-    RECEIVER_PORTS = "destination ports, before the ingress list"
-    OWN_SIDE = "destination address and port of the first packet, before the ingress list"
-
-
-_WAYS = {Reading.SENDER_PORTS: Direction.EGRESS, Reading.RECEIVER_PORTS: Direction.INGRESS}
-
-
-def find_readings(tenant: Tenant, returns: ReturnTraffic) -> tuple[Reading, ...]:
-    """Return what has to be read of a tenant's packets."""
-    whole = find_whole_ways(tenant, returns)
-    readings = [reading for reading, way in _WAYS.items() if way in whole]
-    if returns is ReturnTraffic.TRACKED and names_both_sides(tenant.acl):
-        readings.append(Reading.OWN_SIDE)
-    return tuple(readings)
+def copies_own_side(tenant: Tenant, returns: ReturnTraffic) -> bool:
+    """Return whether the own side of a tenant's packets is copied before its ingress list is asked."""
+    return returns is ReturnTraffic.TRACKED and names_both_sides(tenant.acl)
 
 
 def names_both_sides(acl: Acl) -> bool:
@@ -102,15 +85,7 @@ def _names_both(rule: Rule) -> bool:
     return rule.direction is Direction.INGRESS and not rule.source.is_any and names_own
 
 
-def reading_rows(tenant: Tenant, readings: Iterable[Reading]) -> Iterator[Flow]:
-    """Yield the rows that read what has to be read of a tenant's packets."""
-    known = tuple(readings)
-    yield from whole_port_rows(tenant, [way for reading, way in _WAYS.items() if reading in known])
-    if Reading.OWN_SIDE in known:
-        yield from _copy_rows(tenant)
-
-
-def _copy_rows(tenant: Tenant) -> Iterator[Flow]:
+def own_side_rows(tenant: Tenant) -> Iterator[Flow]:
     """Yield the rows that copy the own side of the packet that opened a connection.
 
     Not before lists are asked: on a reply's first pass, and where the operator has decided.
