@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -38,3 +40,17 @@ def configure_logging(settings: Settings) -> None:
         structlog.stdlib.ProcessorFormatter(processors=[forget, *failures, last], foreign_pre_chain=shared)
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+@contextmanager
+def log_errors_alone() -> Iterator[None]:
+    """Write our errors alone, to standard error, during the block."""
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

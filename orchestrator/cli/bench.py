@@ -24,6 +24,7 @@ from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import complain, printable, remark, say_json
 from orchestrator.errors import BadInput
 from orchestrator.lab.interrupts import Interrupts
+from orchestrator.logs import log_errors_alone
 
 _FILE_WIDTH = 150
 """Of a table that goes to a file or a pipe."""
@@ -72,7 +73,7 @@ def bench(
         report.prepare(out)
     if (length := suites.warning(suite, quick=quick, journal=journal)) is not None:
         remark(length)
-    with Interrupts(), _telling() as progress:
+    with Interrupts(), log_errors_alone(), _telling() as progress:
         if inventory is not None:
             results = suites.run_qualify(inventory, limits, quick=quick, progress=progress)
         else:

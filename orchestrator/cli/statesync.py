@@ -21,7 +21,9 @@ from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.cli.terminal import complain
 from orchestrator.errors import AclflowError, BadInput, Conflict, Missing
+from orchestrator.logs import configure_logging
 from orchestrator.scaling.buckets import BUCKETS
+from orchestrator.settings import load
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import HIGHEST_MEMBER, MOST_MEMBERS, NOWHERE, Settings
 from orchestrator.statesync.lists import read_lists
@@ -90,6 +92,7 @@ def run(
     mark = None if oversight.lists is None else _mark(oversight.lists)  # before it is read: a later file is another one
     given = None if oversight.lists is None else read_lists(oversight.lists)
     shown_at = None if oversight.metrics is None else read_place(oversight.metrics, "--metrics")
+    configure_logging(load())
     kernel = Replicator.new()
     this = Member(settings, addresses, kernel, silent_s=silent_s)
     ended = threading.Event()

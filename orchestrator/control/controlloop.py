@@ -10,7 +10,7 @@ went meanwhile are never compiled. A domain that cannot be compiled keeps what w
 and it is tried again: at every change, and without one after a second, two, four ... up to a minute.
 
 Where several services share the store, each keeps the domains that it owns or that are followed here (`duties.py`). One
-that is only owned waits a few seconds for further changes, so that a service that nobody uses does next to nothing.
+that is only owned is left until it rests, or for a minute, so that a service that nobody uses does next to nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
 _AT_REST_S = 5.0
-"""How long a domain that nobody follows here waits for further changes before its programs are made."""
+"""How long a domain that nobody follows here has to rest before its programs are made."""
+_MOST_BEHIND_S = 60.0
+"""After so long they are made though it does not rest."""
 
 
 class Chore(Protocol):
@@ -87,6 +89,8 @@ class CatchingUp:
         self._duties = duties or Duties()
         self._again_at: dict[str, float] = {}
         """When domains are tried again that could not be compiled, or are at rest."""
+        self._changed_at: dict[str, float] = {}
+        """Since when domains that are only owned are behind (monotonic seconds)."""
         self._wake = threading.Condition()
         self._behind: dict[str, None] = {}
         """In the order in which they are compiled."""
@@ -147,8 +151,15 @@ class CatchingUp:
             if step is None or not self._follow_step(domain, step):
                 self.look_at(domain)
         elif self._duties.owns(domain):
-            with self._wake:
-                self._again_at.setdefault(domain, time.monotonic() + _AT_REST_S)
+            self._put_off(domain)
+
+    def _put_off(self, domain: str) -> None:
+        """Have a domain that is only owned looked at once it rests."""
+        now = time.monotonic()
+        with self._wake:
+            since = self._changed_at.setdefault(domain, now)
+            if not self.has_failed(domain):
+                self._again_at[domain] = min(now + _AT_REST_S, since + _MOST_BEHIND_S)
 
     def _follow_step(self, domain: str, step: str) -> bool:
         """Queue a step, unless the domain is to be compiled anyway."""
@@ -246,6 +257,7 @@ class CatchingUp:
             else:
                 with self._wake:
                     self._again_at.pop(domain, None)  # another service has it by now
+                    self._changed_at.pop(domain, None)
 
     def _next_try_s(self) -> float:
         """Return in how many seconds a domain is to be tried again."""
@@ -284,6 +296,7 @@ class CatchingUp:
         """Publish a domain's present state; return False while a writer is in the way."""
         with self._wake:
             self._again_at.pop(domain, None)
+            self._changed_at.pop(domain, None)
         try:
             is_done = self._maker.catch_up(domain, wait_s=WRITER_S)
         except TryAgain:

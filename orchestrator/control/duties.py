@@ -4,7 +4,7 @@ On SQLite, and where a `Control` is wired without members, that is every domain.
 PostgreSQL, each domain has one owner among them (`store/sql/livingservices.py`), and enforcement points connect to any:
 
     followed here    its newest program is published here as soon as its commit is heard of (`sealedsteps.py`)
-    owned, at rest   it is kept up now and then, so that a first watcher or a first write finds little to do
+    owned alone      it is kept up when it rests, so that a first watcher or a first write finds little to do
     neither          nothing is done here; the first watcher or question has it compiled then
 
 Host programs of domains that have neither hosts nor watchers are not compiled (`IdleHosts`).

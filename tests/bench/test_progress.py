@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+import structlog
 from command_line import aclflow
 
 from orchestrator.bench import suites
@@ -26,6 +27,7 @@ def test_steps_are_counted_from_those_that_are_behind() -> None:
 def test_without_a_terminal_each_step_is_a_line_beside_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     def suite(*, quick: bool, progress: Progress) -> Results:
         progress("somewhere")
+        structlog.get_logger().info("what a measured part says")
         Steps(progress, 3).next("the beginning")
         results = Results("demo", {"quick": quick})
         results.figures["answer"] = Figure.of([42.0], "1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from patience import until
 
 from orchestrator.control import controlloop
 from orchestrator.control.controlloop import CatchingUp
+from orchestrator.control.duties import Duties
 from orchestrator.control.maker import Maker
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
@@ -66,6 +68,7 @@ def looping(
     hosts: Mapping[str, int],
     chore: Idle | None = None,
     staging: Staging | None = None,
+    duties: Duties | None = None,
 ) -> Iterator[CatchingUp]:
     """A loop over domains of so many hosts; it is not started yet."""
     store = open_store(f"sqlite:///{folder / 'store.db'}")
@@ -82,7 +85,8 @@ def looping(
                 return work(unit)
 
     chores, staging = [chore or Idle()], staging or Staging()
-    loop = CatchingUp(Units(), cast("Maker", making), staging, chores, Pauses(first_s=0.001))  # type: ignore[arg-type]
+    units, pauses = Units(), Pauses(first_s=0.001)
+    loop = CatchingUp(units, cast("Maker", making), staging, chores, pauses, duties)  # type: ignore[arg-type]
     try:
         yield loop
     finally:
@@ -150,6 +154,35 @@ def test_a_domain_whose_writer_is_at_work_keeps_no_other_waiting(tmp_path: Path)
         making.written = None
         until(lambda: loop.has_started)
     assert making.made == ["d2", "d3", "d1"]
+
+
+class Owning(Duties):
+    """Owns every domain, of which nobody follows one here."""
+
+    def is_followed(self, domain: str) -> bool:
+        return False
+
+
+def test_a_domain_that_nobody_follows_is_made_once_it_rests_or_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controlloop, "_AT_REST_S", 1.0)
+    making = Making(failures=0)
+    with looping(tmp_path, making, {"d2": 0}, duties=Owning()) as loop:
+        loop.start()
+        until(lambda: loop.has_started)
+        for _ in range(30):
+            loop.look_at_changed("d2")
+            time.sleep(0.05)
+        assert making.tried == ["d2"], "it rests for a twentieth of a second only"
+        until(lambda: making.tried == ["d2", "d2"])
+        monkeypatch.setattr(controlloop, "_MOST_BEHIND_S", 0.5)
+
+        def change() -> bool:
+            loop.look_at_changed("d2")
+            return len(making.tried) == 3
+
+        until(change)
 
 
 class HeldBack(Staging):
