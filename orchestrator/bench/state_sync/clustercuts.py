@@ -35,8 +35,8 @@ FIGURES: Mapping[str, tuple[str, Target]] = MappingProxyType(
 )
 """Figures with their units, and what they must reach."""
 _PORT = 7001
-_FIRST_PORT, _RANGES = 10_000, 5
-"""Clients' ports of a round; those of the round before may still be remembered by the client."""
+"""The server's in the first round. Each has its own, for a server may still hold connections of the rounds before."""
+_FIRST_PORT = 10_000
 
 
 def measure(results: Results, world: World, sizes: Sizes, steps: Steps, journal: Journal) -> None:
@@ -54,12 +54,12 @@ def measure(results: Results, world: World, sizes: Sizes, steps: Steps, journal:
 
 def _measure_round(cluster: Cluster, turn: int, connections: int) -> dict[str, float]:
     cluster.forget_all()
-    first = _FIRST_PORT + turn % _RANGES * connections
-    ends, forbidden = [(CLIENT4, first + each) for each in range(connections)], draw_tenth(connections, turn)
+    ends = [(CLIENT4, _FIRST_PORT + each) for each in range(connections)]
+    forbidden = draw_tenth(connections, turn)
     with ExitStack() as stack:
         file = Path(stack.enter_context(TemporaryDirectory()), "lists.json")
         file.write_text(write_lists(turn + 1, [ends[each][1] for each in sorted(forbidden)]))
-        door = stack.enter_context(cluster.world.inside(SERVER, _listen))
+        door = stack.enter_context(cluster.world.inside(SERVER, partial(_listen, _PORT + turn)))
         talks = cluster.world.inside(CLIENT, lambda: connect_all(stack, door, ends, forbidden))
         cut = measure_cut(talks, partial(_give, cluster, file))
     return {name: float(value) for name, value in asdict(cut).items()}
@@ -80,5 +80,5 @@ def _give(cluster: Cluster, file: Path) -> None:
         node.member.hold_to(lists)
 
 
-def _listen() -> socket.socket:
-    return socket.create_server((SERVER4, _PORT), backlog=1024)
+def _listen(port: int) -> socket.socket:
+    return socket.create_server((SERVER4, port), backlog=1024)

@@ -146,7 +146,8 @@ _NOTES = (
     "message costs the owner, the virtual cable and the member, and all of it is in a connection's processor time",
     "ratios are of runs that follow each other, those of dirty writes to transactions of one round; NONE is measured "
     "once more for each context, confirmation and size",
-    "full_sync_added_us: median set-up time of one download after another, FULL less NONE; the SYN-ACK is held",
+    "full_sync_added_us: median set-up time of one download after another, FULL less NONE; the SYN-ACK is held. Here "
+    "the server does not take the processor from the client that it wakes (SCHED_BATCH)",
     "..._program_us: microseconds a connection for which the programs ran (kernel.bpf_stats_enabled), on the owner and "
     "on all members together; the rest of what sharing costs is the kernel's, which carries messages",
     "full_sync_..._cpu_us: what sharing adds to a connection's processor time (FULL less NONE), divided. "

@@ -117,8 +117,11 @@ class Web:
     def download(self, count: int, at_once: int, settings: Mapping[str, str] = _NOTHING) -> Downloads:
         """Download so many times; the client has some more `settings` in its environment.
 
-        Raises Refused where downloads hang.
+        One after the other, the server takes the processor from no client that it wakes: what it did before the client
+        looks at the clock would be set-up time. Raises Refused where downloads hang.
         """
+        policy = os.SCHED_BATCH if at_once == 1 else os.SCHED_OTHER
+        os.sched_setscheduler(self._server.pid, policy, os.sched_param(0))
         before = processor_s(self._server.pid)
         lines = self._run_load(count, at_once, settings).splitlines()
         served_us = (processor_s(self._server.pid) - before) * 1e6
