@@ -158,6 +158,8 @@ class CatchingUp:
         now = time.monotonic()
         with self._wake:
             since = self._changed_at.setdefault(domain, now)
+            if domain not in self._again_at:
+                self._wake.notify()  # it sleeps until the first of what it is to try again
             if not self.has_failed(domain):
                 self._again_at[domain] = min(now + _AT_REST_S, since + _MOST_BEHIND_S)
 
