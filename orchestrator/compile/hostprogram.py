@@ -287,7 +287,7 @@ def _decides_alone(tenant: Tenant, returns: ReturnTraffic) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    """The inputs of the ends of a tenant's lists, with its meter of path MTU messages."""
+    """The inputs of the ends of a tenant's lists, and of its path MTU meter."""
 
     tenant: Tenant
     path_mtu_rate: int | None

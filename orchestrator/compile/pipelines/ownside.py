@@ -65,7 +65,7 @@ _SOURCE = attrgetter("source")
 
 
 def copies_own_side(tenant: Tenant, returns: ReturnTraffic) -> bool:
-    """Return whether the own side of a tenant's packets is copied before its ingress list is asked."""
+    """Return whether the own side is copied before a tenant's ingress list is asked."""
     return returns is ReturnTraffic.TRACKED and names_both_sides(tenant.acl)
 
 
