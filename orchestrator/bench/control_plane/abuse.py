@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
-import logging
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import structlog
 
 from orchestrator.bench.control_plane.worstlists import Shape, find_worst, make_rule
 from orchestrator.bench.results import Figure, Results, Target
@@ -36,6 +34,7 @@ from orchestrator.control.publisher import Publisher
 from orchestrator.control.reports import Report
 from orchestrator.errors import AclflowError, Busy, TooLarge, Unreachable
 from orchestrator.interpreter import collect_seldom, take_turns
+from orchestrator.logs import log_errors_alone
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
@@ -267,7 +266,7 @@ def cost(rounds: int, trials: int, changes: int = _CHANGES) -> Outcome:
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    take_turns()
-    collect_seldom()
-    sys.stdout.write(json.dumps(asdict(cost(*map(int, sys.argv[1:])))))
+    with log_errors_alone():
+        take_turns()
+        collect_seldom()
+        sys.stdout.write(json.dumps(asdict(cost(*map(int, sys.argv[1:])))))

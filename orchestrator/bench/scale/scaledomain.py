@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
 import resource
 import statistics
 import subprocess
@@ -21,8 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import structlog
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -35,6 +32,7 @@ from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.control.tiers import Tiers
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.interpreter import collect_seldom
+from orchestrator.logs import log_errors_alone
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
@@ -329,9 +327,8 @@ def measure_in(folder: Path, size: Size, rounds: int) -> Cost:
 
 
 def _main(tenants: int, rules: int, hosts: int, agents: int, rounds: int, *, folder: Path) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     collect_seldom()
-    with closing(World(folder, Size(tenants, rules, hosts, agents))) as world:
+    with log_errors_alone(), closing(World(folder, Size(tenants, rules, hosts, agents))) as world:
         sys.stdout.write(json.dumps(asdict(world.measure(rounds))))
 
 

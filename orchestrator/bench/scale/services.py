@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import subprocess
 import sys
 import threading
@@ -25,8 +24,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-
-import structlog
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -36,6 +33,7 @@ from orchestrator.control.publisher import Publisher
 from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.interpreter import collect_seldom
+from orchestrator.logs import log_errors_alone
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import PortRange
@@ -275,6 +273,6 @@ def make_rule(number: int, port: int = 0) -> Rule:
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    collect_seldom()
-    _serve(sys.argv[1], sys.argv[2:])
+    with log_errors_alone():
+        collect_seldom()
+        _serve(sys.argv[1], sys.argv[2:])
