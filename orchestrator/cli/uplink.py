@@ -15,6 +15,7 @@ from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.stopsignal import AskedToEnd
 from orchestrator.enforce.uplink.monitors import SwitchRows
 from orchestrator.enforce.uplink.routeduplink import GUARD_TABLE, RoutedUplink
+from orchestrator.enforce.uplink.segment import KernelSegments
 from orchestrator.enforce.uplink.uplinkkeeper import keep_uplink, remove_uplink
 from orchestrator.enforce.uplink.uplinkkernel import UplinkKernel
 from orchestrator.errors import BadInput, Unreachable
@@ -31,10 +32,18 @@ Port = Annotated[str, typer.Option("--port", help="The bridge's internal port th
 class Declared:
     """The uplink as its operator declares it."""
 
-    fabric: Annotated[list[str], typer.Option("--fabric", help="An interface towards the operator's router.")]
     ranges: Annotated[
         list[str], typer.Option("--range", help="Addresses that endpoints may have, as in 198.51.100.0/24.")
     ]
+    fabric: Annotated[
+        list[str] | None, typer.Option("--fabric", help="An interface towards the operator's router.")
+    ] = None
+    segment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--segment", help="An interface on the network that endpoints have addresses of: answer for them there."
+        ),
+    ] = None
     beside: Annotated[
         list[str] | None,
         typer.Option("--beside", help="Another interface that this machine forwards packets to and from."),
@@ -47,7 +56,8 @@ class Declared:
             ranges = tuple(Prefix.parse(text) for text in self.ranges)
         except BadInput as error:
             raise BadInput(str(error), place="--range") from None
-        return RoutedUplink(tuple(self.fabric), ranges, tuple(self.beside or ()), self.port)
+        fabric, segments = tuple(self.fabric or ()), tuple(self.segment or ())
+        return RoutedUplink(fabric, ranges, tuple(self.beside or ()), self.port, segments)
 
 
 @taking
@@ -62,7 +72,8 @@ def run(
     """Keep the kernel's routes to endpoints of this machine's switch, until stopped.
 
     These are the endpoints that the switch delivers to. A routing daemon announces them: `protocol 172`, metric 8
-    for one that has just come, 10, or 12 for one that has sent nothing yet.
+    for one that has just come, 10, or 12 for one that has sent nothing yet. On a segment the kernel answers for
+    those that have sent something, by ARP and neighbour discovery with this machine's MAC address; no daemon is needed.
     Endpoints reach no address of this machine, and it forwards between the port and the fabric, and among the fabric
     and interfaces beside it, and nothing else. Routes stay when this ends; `aclflow uplink remove` withdraws them.
     """
@@ -73,22 +84,23 @@ def run(
 
 @taking
 def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
-    """Show the endpoints that the switch delivers to, and which are routed.
+    """Show the endpoints that the switch delivers to, which are routed, and which answered for on a segment.
 
-    Those that are routed are announced. Exits with 1 where the two differ.
+    Those that are routed are announced. Exits with 1 where delivered and routed differ.
     """
-    state = UplinkKernel(port).look()
+    state, answered = UplinkKernel(port).look(), KernelSegments().look()
     try:
         delivered, trouble = frozenset(SwitchRows(LocalSwitch(run_dir), bridge).read()), ""
     except Unreachable as error:
         delivered, trouble = frozenset(), str(error)
     routed = state.prefixes
-    rows = [
-        (str(prefix), _spell_yes(prefix in delivered), _spell_yes(prefix in routed))
-        for prefix in sorted(delivered | routed)
+    found = [
+        (str(prefix), prefix in delivered, prefix in routed, prefix in answered)
+        for prefix in sorted(delivered | routed | answered)
     ]
-    document = [{"prefix": prefix, "delivered": one == "yes", "routed": other == "yes"} for prefix, one, other in rows]
-    shown.say(document, ("prefix", "delivered", "routed"), rows)
+    columns = ("prefix", "delivered", "routed", "answered")
+    rows = [(prefix, *map(_spell_yes, held)) for prefix, *held in found]
+    shown.say([dict(zip(columns, each, strict=True)) for each in found], columns, rows)
     if trouble:
         complain(trouble)
     if state.index is None:
@@ -99,7 +111,7 @@ def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_di
 
 @taking
 def remove(port: Port = ROUTED_PORT) -> None:
-    """Withdraw the routes, the neighbours and the table of nftables. Safe to repeat.
+    """Withdraw routes, answers on segments, neighbours and the table of nftables. Safe to repeat.
 
     Stop `aclflow uplink run` first, or they come back. Forwarding stays switched on.
     """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
+from orchestrator.enforce.drivers.openflow.frames import checksum
 from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.uplink.monitors import delivered_prefixes
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
+from orchestrator.enforce.uplink.segment import SegmentChange, make_announcement
 from orchestrator.enforce.uplink.uplinkkeeper import UplinkKeeper
 from orchestrator.enforce.uplink.uplinkkernel import ARRIVED_S, Arrivals, KernelChange, Rank
 from orchestrator.errors import BadInput, Refused, Unreachable
@@ -19,6 +21,24 @@ WEB, DB, FAR = map(Prefix.parse, ("198.51.100.10/32", "2001:db8::20/128", "203.0
 WIDE = Prefix.parse("198.51.0.0/16")
 PORTS = {WEB: 5, DB: 6, FAR: 7, WIDE: 8}
 UPLINK = RoutedUplink(("eth0",), (Prefix.parse("198.51.100.0/24"), Prefix.parse("2001:db8::/48")))
+
+
+@dataclass
+class Segments:
+    """Networks on which somebody answers for endpoints."""
+
+    answered: frozenset[Prefix] = frozenset()
+    told: list[tuple[Prefix, ...]] = field(default_factory=list)
+
+    def follow(self, prefixes: Collection[Prefix]) -> SegmentChange:
+        now = frozenset(prefixes)
+        change = SegmentChange(now - self.answered, self.answered - now)
+        self.answered = now
+        return change
+
+    def tell(self, addresses: Iterable[Prefix]) -> None:
+        if told := tuple(sorted(addresses)):
+            self.told.append(told)
 
 
 @dataclass
@@ -35,6 +55,8 @@ class World:
     ranks: dict[Prefix, Rank] = field(default_factory=dict)
     now: float = 0.0
     order: list[str] = field(default_factory=list)
+    kernel_error: Exception | None = None
+    segments: Segments = field(default_factory=Segments)
 
     def read(self) -> dict[Prefix, int]:
         if self.error is not None:
@@ -47,6 +69,8 @@ class World:
         return self.frames
 
     def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
+        if self.kernel_error is not None:
+            raise self.kernel_error
         prefixes = frozenset(ranked)
         change = KernelChange(prefixes - self.routes, self.routes - prefixes)
         self.order.append(f"{len(prefixes)} routes")
@@ -64,7 +88,7 @@ class World:
         return self.table
 
     def keeper(self) -> UplinkKeeper:
-        return UplinkKeeper(UPLINK, self, self, UPLINK.guard(self.run), 10.0, lambda: self.now)
+        return UplinkKeeper(UPLINK, self, self, self.segments, UPLINK.guard(self.run), 10.0, lambda: self.now)
 
 
 def test_the_guard_stands_before_the_first_route() -> None:
@@ -136,6 +160,67 @@ def test_an_endpoint_goes_first_when_it_has_just_come_and_last_before_it_spoke()
     world.now = 1.0 + ARRIVED_S
     keeper.step()
     assert world.ranks == {WEB: Rank.SETTLED, DB: Rank.SETTLED}
+
+
+def test_an_endpoint_is_answered_for_once_it_spoke_and_told_of_some_times() -> None:
+    world = World(frozenset({WEB, DB}), frames={PORTS[WEB]: 9, PORTS[DB]: 0})
+    keeper = world.keeper()
+    step = keeper.step()
+    assert world.segments.answered == step.on_segments.answered == {WEB}, "another host may still have the silent one"
+    keeper.tell_of_arrivals()
+    world.now, world.frames[PORTS[DB]] = 3.0, 1
+    keeper.step()
+    assert world.segments.answered == {WEB, DB}
+    for tenth in range(30, 300):
+        world.now = tenth / 10
+        keeper.tell_of_arrivals()
+    assert world.segments.told == [(WEB,), (WEB, DB), (DB,), (WEB,), (DB,), (WEB,), (DB,)]
+
+
+def test_nobody_is_told_of_an_endpoint_that_has_gone() -> None:
+    world = World(frozenset({WEB}), frames={PORTS[WEB]: 9})
+    keeper = world.keeper()
+    keeper.step()
+    world.delivered = frozenset()
+    assert keeper.step().on_segments.silenced == {WEB}
+    world.now = 60.0
+    keeper.tell_of_arrivals()
+    assert not world.segments.told
+
+
+@pytest.mark.parametrize("fault", ["guard", "kernel"])
+def test_nobody_is_answered_for_whom_nothing_is_routed_to(fault: str) -> None:
+    world = World(frozenset({WEB}), frames={PORTS[WEB]: 9})
+    keeper = world.keeper()
+    keeper.step()
+    assert world.segments.answered == {WEB}
+    if fault == "guard":
+        world.nft_error = Refused("nft: no")
+    else:
+        world.kernel_error = Unreachable("no port")
+    with pytest.raises((Refused, Unreachable)):
+        keeper.step()
+    assert not world.segments.answered
+
+
+MAC, LINK = 0x0A0000007711, 0xFE80 << 112 | 7
+
+
+def test_announcements_are_what_the_standards_say() -> None:
+    four = make_announcement(WEB, MAC, None)
+    assert four is not None
+    assert four.hex() == (
+        "ffffffffffff0a00000077110806" "0001080006040001" "0a0000007711c633640a" "000000000000c633640a"
+    )  # fmt: skip
+    six = make_announcement(DB, MAC, LINK)
+    assert six is not None
+    assert six[:14].hex() == "3333000000010a000000771186dd"
+    assert six[20:22].hex() == "3aff", "ICMPv6, and 255 hops or nobody believes it"
+    assert six[22:54].hex() == LINK.to_bytes(16, "big").hex() + "ff020000000000000000000000000001"
+    assert six[54] == 136
+    assert six[58:].hex() == "20000000" + DB.network.to_bytes(16, "big").hex() + "02010a0000007711"
+    assert checksum(six[22:54] + len(six[54:]).to_bytes(4, "big") + b"\0\0\0\x3a" + six[54:]) == 0
+    assert make_announcement(DB, MAC, None) is None, "there is no address to say it from"
 
 
 def test_an_endpoint_that_comes_again_has_to_speak_again() -> None:
@@ -213,6 +298,17 @@ def test_an_uplink_that_cannot_be_is_refused_with_the_option(
     with pytest.raises(BadInput) as raised:
         RoutedUplink(fabric, tuple(map(Prefix.parse, ranges)), beside, port)
     assert raised.value.place == place
+
+
+def test_routers_of_a_segment_may_ask_where_endpoints_are() -> None:
+    guard = RoutedUplink((), UPLINK.ranges, segments=("eth0",)).guard()
+    lines = guard.script.splitlines()
+    asks = next(place for place, line in enumerate(lines) if "nd-neighbor-solicit" in line)
+    drops = next(place for place, line in enumerate(lines) if "ip6 saddr" in line)
+    assert 'iifname { "eth0" }' in lines[asks]
+    assert asks < drops
+    assert 'iifname "up0" oifname { "eth0" } accept' in guard.script
+    assert "nd-neighbor" not in UPLINK.guard().script
 
 
 def test_the_guards_text_names_ranges_once_and_all_interfaces() -> None:

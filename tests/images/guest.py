@@ -61,8 +61,8 @@ def _value(expression: Any, said: Mapping[str, str]) -> str:
             return _value(text, said).split(separator)[index]
         case "if":
             condition, yes, no = argument
-            assert condition == "routed"
-            return _value(yes if said.get("uplink_kind") == "routed" else no, said)
+            kinds = {"kernel": ("routed", "segment"), "segment": ("segment",)}[condition]
+            return _value(yes if said.get("uplink_kind") in kinds else no, said)
     raise AssertionError(expression)
 
 
@@ -142,6 +142,21 @@ class Guest:
         )
         return subprocess.run(["ssh", *whom, *words], capture_output=True, text=True, check=False, timeout=300)
 
+    def reboot(self) -> None:
+        """Begin anew; returns when the operator can log in again."""
+        before = self._read_boot()
+        self.ssh("sudo", "systemctl", "reboot")
+        self.until(lambda: self._read_boot() not in ("", before), "that it boots again")
+
+    def _read_boot(self) -> str:
+        """What tells this boot from others; empty while nobody answers."""
+        try:
+            return self.ssh(
+                "cat", "/proc/sys/kernel/random/boot_id", options=("-o", "ConnectTimeout=20")
+            ).stdout.strip()
+        except subprocess.TimeoutExpired:
+            return ""
+
 
 @contextmanager
 def booted(image: Path, drive: Path, folder: Path, *, ssh_port: int, key: Path) -> Iterator[Guest]:
@@ -152,7 +167,7 @@ def booted(image: Path, drive: Path, folder: Path, *, ssh_port: int, key: Path) 
         for word in ("-netdev", _network(name, ssh_port), "-device", f"virtio-net-pci,romfile=,netdev={name},mac={mac}")
     ]
     disks = [f"file={image},if=virtio,snapshot=on", f"file={drive},if=virtio,format=raw,readonly=on"]
-    command = ["qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max", "-m", "1024", "-smp", "2", "-no-reboot"]
+    command = ["qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max", "-m", "1024", "-smp", "2"]
     command += [word for disk in disks for word in ("-drive", disk)]
     command += ["-display", "none", "-monitor", "none", "-serial", f"file:{folder}/console.log", *networks]
     with (folder / "qemu.log").open("wb") as log:

@@ -81,6 +81,19 @@ def test_heat_says_what_is_wrong_with_one(bench: RealBench, tmp_path: Path) -> N
             3,
         ),
         (
+            "security-domain.yaml",
+            {
+                "switch_tokens": "one-time-0,one-time-1",
+                "controller_flavor": "firewall",
+                "uplink_network": "left",
+                "tenant_network": "right",
+                "uplink_kind": "segment",
+                "ranges": "10.92.0.128/25",
+                "router": "10.92.0.1",
+            },
+            3,
+        ),
+        (
             "edge-pop.yaml",
             {
                 "server_count": 1,
@@ -118,21 +131,23 @@ def test_heat_creates_what_it_describes_and_takes_it_away(
             "0": ["one-time-0"],
             "1": ["one-time-1"],
         }, "each switch is given its own token, and no other"
-        _check_uplinks(given, outputs["uplink_addresses"], str(more.get("ranges", "")))
+        kind = str(more.get("uplink_kind", "edge"))
+        _check_uplinks(given, outputs["uplink_addresses"], kind, str(more.get("ranges", "")))
     heat.stacks.delete(stack["id"])
     until("the stack's end", lambda: bench.openstack.stack(Path(name).stem) is None)
     assert bench.machines() == before
 
 
-def _check_uplinks(given: Mapping[str, str], addresses: Sequence[str], ranges: str) -> None:
-    """Each VNF-ACL has a leg of its own name; with ranges it announces them from its own address."""
+def _check_uplinks(given: Mapping[str, str], addresses: Sequence[str], kind: str, ranges: str) -> None:
+    """Each VNF-ACL has a leg of its own name; with ranges it announces or answers for them from its own address."""
     for (index, text), address in zip(sorted(given.items()), addresses, strict=True):
         (commands,) = re.findall(r"(?ms)^runcmd:$.*", text)
         assert f'add-port, br-aclflow, "tenants-{index}"' in commands
         (announced,) = re.findall(r"\[aclflow-announce, (.*)\]", commands)
         words = [word.strip('"') for word in announced.split('", "')]
-        assert words[0] == ranges
-        assert words[1:4] == ([address, "24", "10.92.0.1"] if ranges else ["", "", ""])
+        assert words[0] == ("segment" if kind == "segment" else "fabric")
+        assert words[1] == ranges
+        assert words[2:5] == ([address, "24", "10.92.0.1"] if ranges else ["", "", ""])
         assert ('"--routed"' in commands) is bool(ranges)
 
 

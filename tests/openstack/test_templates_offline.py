@@ -233,6 +233,22 @@ def test_sshd_of_a_firewall_is_reached_by_management_alone(tmp_path: Path) -> No
     assert all_legs.returncode == 1
 
 
+@pytest.mark.parametrize("name", ["firewall-vnf", "acl-switch", "edge-pop"])
+def test_what_is_gone_after_a_boot_is_done_at_each(name: str, tmp_path: Path) -> None:
+    """cloud-init runs these commands once; the first of them has it run them again."""
+    joined = "".join((FOLDER / f"{each}.cloud-config").read_text() for each in ("interfaces", name))
+    config = yaml.safe_load(re.sub(r"@\w+@", "x", joined))
+    assert config["runcmd"][0] == ["aclflow-each-boot"]
+    (script,) = (each["content"] for each in config["write_files"] if each["path"].endswith("/aclflow-each-boot"))
+    once = tmp_path / "instance/scripts/runcmd"
+    once.parent.mkdir(parents=True)
+    once.write_text("#!/bin/sh\n")
+    subprocess.run(["sh", "-c", script.replace("/var/lib/cloud", str(tmp_path))], check=True)
+    again = tmp_path / "scripts/per-boot/aclflow"
+    assert again.read_text() == once.read_text()
+    assert os.access(again, os.X_OK)
+
+
 def announce(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a VNF-ACL's `aclflow-announce` with a folder as its root, and with an `ip` and a `systemctl` of our own."""
     config = yaml.safe_load("write_files:\n" + (FOLDER / "acl-switch.cloud-config").read_text(encoding="utf-8"))
@@ -252,7 +268,7 @@ def announce(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("router6", ["", "2001:db8:ff::1"])
 def test_a_vnf_acl_with_a_routed_uplink_announces_by_the_shipped_example(tmp_path: Path, router6: str) -> None:
     ranges = "198.51.100.0/24,2001:db8::/48"
-    done = announce(tmp_path, ranges, "203.0.113.7", "24", "203.0.113.1", router6, "65001", "64999")
+    done = announce(tmp_path, "fabric", ranges, "203.0.113.7", "24", "203.0.113.1", router6, "65001", "64999")
     assert done.returncode == 0, done.stderr
     said = (tmp_path / "said").read_text().splitlines()
     assert said[0] == "ip address replace 203.0.113.7/24 dev uplink"
@@ -273,8 +289,28 @@ def test_a_vnf_acl_with_a_routed_uplink_announces_by_the_shipped_example(tmp_pat
         subprocess.run(["bird", "-p", "-c", str(tmp_path / "etc/bird/bird.conf")], check=True)
 
 
+@pytest.mark.parametrize("router6", ["", "fe80::9"])
+def test_a_vnf_acl_on_a_segment_answers_there_and_sends_by_its_router(tmp_path: Path, router6: str) -> None:
+    done = announce(tmp_path, "segment", "198.51.100.64/26", "198.51.100.7", "24", "198.51.100.1", router6, "1", "2")
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[0] == "ip address replace 198.51.100.7/24 dev uplink"
+    assert said[-1] == "systemctl enable --now aclflow-uplink", "and no BIRD"
+    for family, router in (("-4", "198.51.100.1"), ("-6", router6)):
+        added = [line for line in said if line.startswith(f"ip {family}") and " delete " not in line]
+        assert added == ([
+            f"ip {family} route replace default via {router} dev uplink table 101",
+            f"ip {family} rule add iif up0 priority 100 lookup main suppress_prefixlength 0",
+            f"ip {family} rule add iif up0 priority 101 lookup 101",
+        ] if router else [])  # fmt: skip
+    (words,) = re.findall("ACLFLOW_ARGUMENTS=(.*)", (tmp_path / "etc/aclflow/aclflow-uplink.env").read_text())
+    assert words.split() == ["--segment", "uplink", "--range", "198.51.100.64/26"]
+    assert aclflow("uplink", "run", *words.split(), "--help").code == 0
+    assert list((tmp_path / "etc/bird").iterdir()) == []
+
+
 def test_a_vnf_acl_in_front_of_an_edge_of_ours_announces_nothing(tmp_path: Path) -> None:
-    assert announce(tmp_path, "", "", "", "", "", "", "").returncode == 0
+    assert announce(tmp_path, "fabric", "", "", "", "", "", "", "").returncode == 0
     assert not (tmp_path / "said").exists()
     assert list((tmp_path / "etc/bird").iterdir()) == []
 

@@ -90,10 +90,12 @@ class Host:
     """One compute host: its switch, and the processes that an operator runs on it."""
 
     uplink_port = "up0"
+    leads = ("--fabric", "e1")
+    ranges: Sequence[str] = RANGES
 
     def __init__(self, world: World, name: str) -> None:
         self.name, self.number = name, HOSTS[name]
-        self._world = world
+        self.world = world
         self.namespace = world.namespace(name)
         self.directory = world.directory / name
         self.directory.mkdir()
@@ -123,12 +125,12 @@ class Host:
             "ip", "netns", "exec", self.namespace, sys.executable, "-m", "orchestrator.cli", *words, *run_dir,
         ]  # fmt: skip
 
-    def start_uplink(self, *more: str, ranges: Sequence[str] = RANGES) -> None:
+    def start_uplink(self, *more: str, ranges: Sequence[str] = ()) -> None:
         """Start what keeps the routes; it has looked once when this returns."""
-        declared = [word for text in ranges for word in ("--range", text)]
+        declared = [word for text in ranges or self.ranges for word in ("--range", text)]
         log = (self.directory / "uplink.log").open("wb")
         self.uplink = subprocess.Popen(
-            self._aclflow("uplink", "run", "--fabric", "e1", *declared, *more), stdout=log, stderr=log
+            self._aclflow("uplink", "run", *self.leads, *declared, *more), stdout=log, stderr=log
         )
         until(lambda: "uplink." in self.log())
 
@@ -207,7 +209,7 @@ class World:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.directory = layout.run_dir
-        self._names = [*HOSTS, *ENDPOINTS, "r", "o", "m"]
+        self.names = [*HOSTS, *ENDPOINTS, "r", "o", "m"]
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._folders: list[Path] = []
         self.hosts: dict[str, Host] = {}
@@ -225,24 +227,24 @@ class World:
         return self
 
     def build(self) -> None:
-        for name in self._names:
+        for name in self.names:
             namespaces.create(self.namespace(name))
             self.ip(name, "link", "set", "lo", "up")
-        self._route_in("r")
-        self._link("r", "e9", "o", "eth0", "10.0.9", "fd00:9")
+        self.route_in("r")
+        self.link("r", "e9", "o", "eth0", "10.0.9", "fd00:9")
         for way in (("-4", "10.0.9.1"), ("-6", "fd00:9::1")):
             self.ip("o", way[0], "route", "add", "default", "via", way[1])
         for name in HOSTS:
             self.hosts[name] = self.host_type(self, name)
         for name, number in HOSTS.items():
-            self._link("r", f"e{number}", name, "e1", f"10.0.{number}", f"fd00:{number}")
-        self._link("m", "eth0", "h1", "mg", "192.168.77", "fd77")
+            self.link("r", f"e{number}", name, "e1", f"10.0.{number}", f"fd00:{number}")
+        self.link("m", "eth0", "h1", "mg", "192.168.77", "fd77")
         for way in (("-4", "192.168.77.2"), ("-6", "fd77::2")):
             self.ip("m", way[0], "route", "add", "default", "via", way[1])
         for host in self.hosts.values():
             host.configure()
         for name in ENDPOINTS:
-            self._plug(name)
+            self.plug(name)
         legs = [
             Leg(name, 65000 + n, (f"10.0.{n}.1", f"fd00:{n}::1"), (f"10.0.{n}.2", f"fd00:{n}::2"))
             for name, n in HOSTS.items()
@@ -258,7 +260,7 @@ class World:
             process.wait()
         for host in self.hosts.values():
             host.close()
-        for name in self._names:
+        for name in self.names:
             namespaces.remove(self.namespace(name))
         for folder in (self.directory, *self._folders):
             shutil.rmtree(folder)
@@ -376,18 +378,18 @@ class World:
         """Have a node answer connections on all its addresses."""
         return Listening(self.namespace(name), ports)
 
-    def _link(self, one: str, mine: str, other: str, theirs: str, four: str, six: str) -> None:
+    def link(self, one: str, mine: str, other: str, theirs: str, four: str, six: str) -> None:
         self.ip(one, "link", "add", mine, "type", "veth", "peer", "name", theirs, "netns", self.namespace(other))
         for name, interface, number in ((one, mine, 1), (other, theirs, 2)):
             self.ip(name, "link", "set", interface, "up")
             self.ip(name, "address", "add", f"{four}.{number}/24", "dev", interface)
             self.ip(name, "-6", "address", "add", f"{six}::{number}/64", "dev", interface, "nodad")
 
-    def _route_in(self, name: str) -> None:
+    def route_in(self, name: str) -> None:
         settings = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
         namespaces.inside(self.namespace(name), lambda: namespaces.set_kernel(settings))
 
-    def _plug(self, name: str) -> None:
+    def plug(self, name: str) -> None:
         """Put an endpoint's port on its host's bridge, as a cloud does."""
         host, port = self.hosts[ENDPOINTS[name][0]], f"v-{name}"
         peer = ("peer", "name", "eth0", "address", format_mac(mac_of(name)), "netns", self.namespace(name))
@@ -408,7 +410,7 @@ class Listening:
     """TCP sockets that accept; used in a `with` statement."""
 
     def __init__(self, namespace: str, ports: Sequence[int]) -> None:
-        self._namespace, self._ports = namespace, ports
+        self.namespace, self._ports = namespace, ports
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> Listening:
@@ -416,7 +418,7 @@ class Listening:
             return [socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
                     for port in self._ports]  # fmt: skip
 
-        self._sockets = namespaces.inside(self._namespace, opened)
+        self._sockets = namespaces.inside(self.namespace, opened)
         return self
 
     def accept(self) -> tuple[socket.socket, object]:

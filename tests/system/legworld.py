@@ -95,7 +95,7 @@ class LegWorld(ServedWorld):
 
     def __init__(self, layout: object) -> None:
         super().__init__(layout)
-        self._names = [*MACHINES, SEGMENT, VNF, "o"]
+        self.names = [*MACHINES, SEGMENT, VNF, "o"]
 
     @property
     def vnf(self) -> Vnf:
@@ -105,7 +105,7 @@ class LegWorld(ServedWorld):
         return found
 
     def build(self) -> None:
-        for name in self._names:
+        for name in self.names:
             namespaces.create(self.namespace(name))
             self.ip(name, "link", "set", "lo", "up")
         self.ip(SEGMENT, "link", "add", "br0", "type", "bridge", "forward_delay", "0")

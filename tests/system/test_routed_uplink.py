@@ -228,8 +228,8 @@ def test_nothing_is_announced_by_a_process_that_never_read_a_row(site: World) ->
 def test_show_says_what_is_delivered_and_routed_and_remove_withdraws_it(site: World) -> None:
     h1 = site.hosts["h1"]
     shown = h1.command("uplink", "show", "-o", "csv").splitlines()
-    assert shown[0] == "prefix,delivered,routed"
-    assert set(shown[1:]) == {f"{prefix},yes,yes" for prefix in H1}
+    assert shown[0] == "prefix,delivered,routed,answered"
+    assert set(shown[1:]) == {f"{prefix},yes,yes,no" for prefix in H1}
     h1.stop_uplink()
     h1.command("uplink", "remove")
     assert h1.routed() == set()

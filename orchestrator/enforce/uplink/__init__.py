@@ -7,6 +7,7 @@ monitors.py      which endpoints the switch delivers to, read back from its tabl
 arrivals.py      which of them have just come, or may be on their way
 routeduplink.py  what the kernel must hold for that, and the table of nftables around it. Pure
 uplinkkernel.py  the port, its neighbours, routes and settings in this network namespace
+segment.py       the networks on which the kernel answers for endpoints, where nobody announces routes
 uplinkkeeper.py  the loop: read the switch, look at the kernel, set right what differs
 
 The port is an internal one. Only addresses that were read back from the switch get a route, and only those with a route

@@ -4,6 +4,7 @@ Routes are to what the switch delivers.
 
 input      by the port                   dropped: endpoints reach no service of the host
            by the port of its services   names to resolve are permitted (`orchestrator/enforce/services`)
+           by a segment                  neighbour discovery is permitted: the kernel answers for endpoints there
            in an endpoint's name         dropped, whichever interface it comes by
 forward    the port <-> the fabric       permitted
            among the fabric and others   permitted
@@ -38,27 +39,35 @@ class RoutedUplink:
     """A host's uplink as an operator declares it. Raises BadInput, naming the option.
 
     `fabric` are the interfaces towards routers, `beside` others that the machine forwards packets among, `ranges` the
-    addresses that tenants' endpoints may have.
+    addresses that tenants' endpoints may have. `segments` lead to routers as well: on these the kernel answers for
+    endpoints, which have addresses of the network there.
     """
 
     fabric: tuple[str, ...]
     ranges: tuple[Prefix, ...]
     beside: tuple[str, ...] = ()
     port: str = "up0"
+    segments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         named = [("--port", self.port), *(("--fabric", name) for name in self.fabric)]
+        named += [("--segment", name) for name in self.segments]
         for place, name in [*named, *(("--beside", name) for name in self.beside)]:
             check_interface(name, place)
-        if not self.fabric:
+        if not self.outer:
             raise BadInput("name the interface towards the operator's router", place="--fabric")
-        if self.port in (*self.fabric, *self.beside):
+        if self.port in (*self.outer, *self.beside):
             raise BadInput(f"'{self.port}' is the switch's own port", place="--fabric")
         if not self.ranges:
             raise BadInput("name the addresses that endpoints may have, as in 198.51.100.0/24", place="--range")
         wide = [prefix for prefix in self.ranges if not prefix.length]
         if wide:
             raise BadInput(f"{wide[0]} would be every address there is", place="--range")
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """The interfaces by which packets come from outside and leave."""
+        return tuple(dict.fromkeys((*self.fabric, *self.segments)))
 
     def holds(self, prefix: Prefix) -> bool:
         """Whether endpoints may have a prefix."""
@@ -69,8 +78,8 @@ class RoutedUplink:
         return GuardTable(GUARD_TABLE, tuple(self._write_chains()), run)
 
     def _write_chains(self) -> Iterator[str]:
-        port, fabric = f'"{self.port}"', set_of_names(self.fabric)
-        others = set_of_names((*self.fabric, *self.beside))
+        port, fabric = f'"{self.port}"', set_of_names(self.outer)
+        others = set_of_names((*self.outer, *self.beside))
         yield from (
             "chain here {",
             "type filter hook input priority -10; policy accept;",
@@ -78,6 +87,9 @@ class RoutedUplink:
         )
         for word, address in (("ip", RESOLVER[Family.IPV4]), ("ip6", RESOLVER[Family.IPV6])):
             yield f'iifname "{SERVICES_PORT}" {word} daddr {address} meta l4proto {{ tcp, udp }} th dport 53 accept'
+        if self.segments:  # a router asks by an address of the network that endpoints are in, too
+            discovery = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }"
+            yield f"iifname {set_of_names(self.segments)} {discovery} accept"
         for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
             prefixes = aggregate(tuple(prefix for prefix in self.ranges if prefix.family is family))
             if prefixes:  # none inside another: nftables refuses elements that overlap

@@ -2,7 +2,8 @@
 
 It reads the switch back, and no other route stays.
 
-monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ kernel
+monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ kernel ▶ segments
+                            │       │                    │        │        on which it answers for endpoints
                             │       │                    │        port, settings, neighbours, routes
                             │       │                    └ outside: no route, and said so
                             │       └ unreadable: routes stay for a while, then go
@@ -12,8 +13,9 @@ monitors ──poke──▶ step:  guard ▶ rows of the switch ▶ ranges ▶ 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -23,6 +25,7 @@ from orchestrator.enforce.guardtable import GuardTable
 from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.uplink.monitors import KernelMonitor, RowMonitor, SwitchRows
 from orchestrator.enforce.uplink.routeduplink import RoutedUplink
+from orchestrator.enforce.uplink.segment import Announcements, KernelSegments, SegmentChange
 from orchestrator.enforce.uplink.uplinkkernel import Arrivals, KernelChange, Rank, UplinkKernel
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
@@ -62,12 +65,25 @@ class Kernel(Protocol):
         ...
 
 
+class Segments(Protocol):
+    """The networks on which the kernel answers for endpoints."""
+
+    def follow(self, prefixes: Collection[Prefix]) -> SegmentChange:
+        """Answer for exactly these; return what was not so."""
+        ...
+
+    def tell(self, addresses: Iterable[Prefix]) -> None:
+        """Tell everybody there where these are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """The result of one look. `trouble` says in words what keeps prefixes from being announced."""
 
     announced: frozenset[Prefix]
     change: KernelChange
+    on_segments: SegmentChange
     trouble: tuple[str, ...] = ()
 
 
@@ -82,9 +98,11 @@ class UplinkKeeper:
     uplink: RoutedUplink
     rows: Rows
     kernel: Kernel
+    segments: Segments
     guard: GuardTable
     silent_s: float = 10.0
     clock: Callable[[], float] = time.monotonic
+    _announcements: Announcements = field(default_factory=Announcements, init=False)
     _arrivals: Arrivals = field(default_factory=Arrivals, init=False)
     _read: Mapping[Prefix, int] = field(default_factory=dict, init=False)
     _read_at: float | None = field(default=None, init=False)
@@ -97,7 +115,7 @@ class UplinkKeeper:
         try:
             guarded = self.guard.look()
         except AclflowError:
-            self.kernel.follow(NOTHING)
+            self._withdraw()
             raise
         delivered, trouble = self._read_delivered()
         prefixes = frozenset(delivered)
@@ -107,10 +125,33 @@ class UplinkKeeper:
             trouble += (f"{said}: outside of the ranges that endpoints may have, so not announced (--range)",)
         announced = prefixes.difference(outside)
         ranks = self._rank_ports(frozenset(delivered.values()))
-        change = self.kernel.follow({prefix: ranks[delivered[prefix]] for prefix in announced})
+        ranked = {prefix: ranks[delivered[prefix]] for prefix in announced}
+        try:
+            change = self.kernel.follow(ranked)
+        except AclflowError:
+            self._follow_on_segments(NOTHING)
+            raise
         if guarded:
             change = KernelChange(change.added, change.removed, ("the guard's table", *change.repaired))
-        return Step(announced, change, trouble)
+        answered = self._follow_on_segments(ranked)
+        return Step(announced, change, answered, trouble + answered.trouble)
+
+    def tell_of_arrivals(self) -> None:
+        """Tell segments of endpoints that have come. To be asked often."""
+        self.segments.tell(self._announcements.take(self.clock()))
+
+    def _withdraw(self) -> None:
+        """Route to no endpoint, and answer for none."""
+        try:
+            self.kernel.follow(NOTHING)
+        finally:
+            self._follow_on_segments(NOTHING)
+
+    def _follow_on_segments(self, ranked: Mapping[Prefix, Rank]) -> SegmentChange:
+        """Answer for endpoints that have sent a frame: others may still run on another host."""
+        change = self.segments.follow([prefix for prefix, rank in ranked.items() if rank is not Rank.UNHEARD])
+        self._announcements.note(change, self.clock())
+        return change
 
     def hears_an_arrival(self) -> bool:
         """Tell whether an endpoint sent its first frame. To be asked often."""
@@ -155,13 +196,15 @@ class _Journal:
             self._log_trouble((str(error),))
             return
         self._log_trouble(step.trouble)
-        if step.change:
+        if step.change or step.on_segments:
             log.info(
                 "uplink.changed",
                 announced=len(step.announced),
                 added=sorted(map(str, step.change.added)),
                 removed=sorted(map(str, step.change.removed)),
-                repaired=list(step.change.repaired),
+                answered=sorted(map(str, step.on_segments.answered)),
+                silenced=sorted(map(str, step.on_segments.silenced)),
+                repaired=[*step.change.repaired, *step.on_segments.repaired],
             )
 
     def _log_trouble(self, trouble: tuple[str, ...]) -> None:
@@ -178,9 +221,10 @@ def keep_uplink(uplink: RoutedUplink, rows: SwitchRows, stopping: Stopping, *, s
 
     Raises Missing where a program or a right lacks.
     """
-    keeper = UplinkKeeper(uplink, rows, UplinkKernel(uplink.port), uplink.guard(), silent_s)
+    kernel, segments = UplinkKernel(uplink.port), KernelSegments(uplink.segments)
+    keeper = UplinkKeeper(uplink, rows, kernel, segments, uplink.guard(), silent_s)
     chore = Chore("uplink", _Journal(keeper).step, LOOK_EVERY_S, settle_s=_SETTLE_S)
-    listener = Chore("arrivals", lambda: chore.poke() if keeper.hears_an_arrival() else None, _LISTEN_EVERY_S)
+    listener = Chore("arrivals", partial(_attend_arrivals, keeper, chore), _LISTEN_EVERY_S)
     monitors = (KernelMonitor(uplink.port, chore.poke), RowMonitor(rows, chore.poke))
     for monitor in monitors:
         monitor.start()
@@ -195,7 +239,15 @@ def keep_uplink(uplink: RoutedUplink, rows: SwitchRows, stopping: Stopping, *, s
             each.stop()
 
 
+def _attend_arrivals(keeper: UplinkKeeper, chore: Chore) -> None:
+    """Listen for endpoints that come, and tell segments of those that have."""
+    if keeper.hears_an_arrival():
+        chore.poke()
+    keeper.tell_of_arrivals()
+
+
 def remove_uplink(kernel: UplinkKernel, guard: GuardTable) -> None:
-    """Withdraw everything: routes and neighbours first, the guard last."""
+    """Withdraw everything: answers, routes and neighbours first, the guard last."""
+    KernelSegments().close()
     kernel.close()
     guard.close()

@@ -214,24 +214,25 @@ class UplinkKernel:
         """Set what must be before a route leads anywhere; yield what was otherwise."""
         settings = {**{name.format(port=self.port): value for name, value in _PORT_SETTINGS.items()}, **_FORWARDING}
         for name, value in settings.items():
-            if self._set(name, value):
+            if set_kernel(self.system, name, value):
                 yield name
         if not seen.is_up:
             kernel.link("set", index=seen.index, state="up")
             yield f"{self.port} was down"
 
-    def _set(self, name: str, value: str) -> bool:
-        """Give a setting of the kernel a value; return whether it had another."""
-        path = self.system / name
-        try:
-            if path.read_text(encoding="ascii").strip() == value:
-                return False
-            path.write_text(value, encoding="ascii")
-        except FileNotFoundError:  # a kernel without that IP version routes nothing of it
+
+def set_kernel(system: Path, name: str, value: str) -> bool:
+    """Give a setting of the kernel a value; return whether it had another. Raises Missing."""
+    path = system / name
+    try:
+        if path.read_text(encoding="ascii").strip() == value:
             return False
-        except OSError as error:
-            raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=name) from None
-        return True
+        path.write_text(value, encoding="ascii")
+    except FileNotFoundError:  # a kernel without that IP version routes nothing of it
+        return False
+    except OSError as error:
+        raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=name) from None
+    return True
 
 
 def _read_state(kernel: IPRoute, port: str) -> KernelState:
