@@ -66,7 +66,7 @@ class Place:
             ip link set {self.port} up
             {inside} route add default via 169.254.1.1 dev eth0 onlink
             {inside} -6 route add default via fe80::1 dev eth0
-            ovs-vsctl add-port {BRIDGE} {self.port}"""
+            ovs-vsctl --may-exist add-port {BRIDGE} {self.port}"""
         done = guest.ssh("sudo", "bash", "-c", shlex.quote(script))
         assert done.returncode == 0, done.stderr
 

@@ -116,6 +116,10 @@ def everything_that_a_list_can_ask_for(admin: Client) -> int:
     return admin.acls.put("shop", Acl(rules, groups)).generation
 
 
+def read_flows(guest: Guest) -> str:
+    return guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
+
+
 def check_packets_are_decided(guest: Guest) -> None:
     """Real ones, through the kernel's datapath; their senders find the gateway through it, too."""
     WEB.listen(guest, 22, 80, 8080)
@@ -158,10 +162,24 @@ def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> N
                 lambda: any(each.name == NAME for each in admin.points.read_all("pop1")), "that its agent enrols"
             )
             guest.until(lambda: admin.domains.wait_until_enforced("pop1", wanted).done, "that it was read back")
-            assert guest.ssh("sudo", "nft", "list", "tables").stdout.count("aclflow") >= 1
-            assert guest.ssh("cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "1"
-            assert {"left", "right"} <= set(guest.ssh("ls", "/sys/class/net").stdout.split())
-            check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
+            check_it_filters(guest)
+            guest.reboot()
+            guest.until(lambda: is_forwarding(guest), "that it forwards again")
+            check_it_filters(guest)
+
+
+def is_forwarding(guest: Guest) -> bool:
+    return guest.ssh("cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "1"
+
+
+def check_it_filters(guest: Guest) -> None:
+    """Its filter is there, its legs bear their names, sshd is reached by none of these, and it forwards."""
+    assert guest.ssh("sudo", "nft", "list", "tables").stdout.count("aclflow") >= 1
+    assert is_forwarding(guest)
+    assert {"left", "right"} <= set(guest.ssh("ls", "/sys/class/net").stdout.split())
+    bound = guest.ssh("systemctl", "show", "ssh.socket", "--property=BindToDevice", "--value").stdout.strip()
+    assert bound not in ("", "left", "right")
+    check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
 
 
 def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_path: Path) -> None:
@@ -191,8 +209,7 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             }
             idle = guest.ssh("sudo", "ovs-vsctl", "get", "Open_vSwitch", ".", "other_config:max-idle").stdout
             assert idle.strip().strip('"') == "60000"
-            flows = guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
-            assert flows.count("cookie=") > 5
+            assert read_flows(guest).count("cookie=") > 5
             whole = everything_that_a_list_can_ask_for(admin)
             for place in (WEB, DB):
                 place.plug_in(guest)
@@ -207,3 +224,9 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
                               "--controller", "ssl:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
             assert '"changed": false' in again
             check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
+            guest.reboot()
+            for place in (WEB, DB):
+                place.plug_in(guest)
+            guest.until(lambda: all(each in read_flows(guest) for each in DB.addresses), "that it is loaded again")
+            check_packets_are_decided(guest)
+            assert {"uplink", "tenants-0"} <= set(guest.ssh("ls", "/sys/class/net").stdout.split())
