@@ -257,9 +257,12 @@ class CatchingUp:
             if self._duties.keeps(domain):
                 self.look_at(domain)
             else:
-                with self._wake:
-                    self._again_at.pop(domain, None)  # another service has it by now
-                    self._changed_at.pop(domain, None)
+                self._forget_waiting(domain)  # another service has it by now
+
+    def _forget_waiting(self, domain: str) -> None:
+        with self._wake:
+            self._again_at.pop(domain, None)
+            self._changed_at.pop(domain, None)
 
     def _next_try_s(self) -> float:
         """Return in how many seconds a domain is to be tried again."""
@@ -296,9 +299,7 @@ class CatchingUp:
 
     def _catch_up(self, domain: str) -> bool:
         """Publish a domain's present state; return False while a writer is in the way."""
-        with self._wake:
-            self._again_at.pop(domain, None)
-            self._changed_at.pop(domain, None)
+        self._forget_waiting(domain)
         try:
             is_done = self._maker.catch_up(domain, wait_s=WRITER_S)
         except TryAgain:
