@@ -24,7 +24,7 @@ from orchestrator.client import Client
 from orchestrator.client.records import Json
 from orchestrator.client.transport import Transport
 from orchestrator.errors import AclflowError
-from orchestrator.lab import counters, pop, trials
+from orchestrator.lab import pop, trials
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import Layout
@@ -126,11 +126,11 @@ def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Repo
     """Carry out a scene's trials, and read the counters before and after."""
     policy = policy_of(scene.spec, scene.acls)
     with closing(Transport(plane.url, plane.token, 10.0, plain_http=True)) as service:
-        before = counters.read(service, counters.lines_of(policy))
+        before = trials.read_counts(service, trials.lines_of(policy))
         screen.step("real packets")
         made = scene.act(lab, policy)
         screen.step("counters")
-        after = counters.read_until(service, before, trials.growth(made), _COUNTERS_PATIENCE_S)
+        after = trials.read_counts_until(service, before, trials.growth(made), _COUNTERS_PATIENCE_S)
     ways = None
     if scene.spec.servers:
         screen.step("heavy hitters, and the same again")

@@ -8,8 +8,10 @@ its environment (`layout.MARK`), so that even one started in the moment its pare
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +29,8 @@ FIRST = -15
 _PLAIN_HTTP = MappingProxyType({"ACLFLOW_PLAIN_HTTP": "yes"})
 _ENDED = frozenset("ZX")
 """State letters in /proc of a process that runs no more."""
+_TAKEN_BY_CHANCE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _TRIES = 10_000, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +222,25 @@ def wait_until_up(process: subprocess.Popen[bytes], is_up: Callable[[], bool], w
         return False
 
     wait_until(has_come, f"{process.args!r} is not ready", within_s, every_s=0.05)
+
+
+def free_port() -> int:
+    """Return a free TCP port that no connection takes before a listener does.
+
+    It lies below those that the kernel gives to connections of its own accord: one of them would be anybody's between
+    now and the time at which it is listened on. Raises Missing where none is found.
+    """
+    beyond = int(_TAKEN_BY_CHANCE.read_text().split()[0])
+    if beyond <= _LOWEST:
+        return _listen_on(0)
+    for _ in range(_TRIES):
+        try:
+            return _listen_on(_LOWEST + secrets.randbelow(beyond - _LOWEST))
+        except OSError:
+            continue
+    raise Missing(f"no TCP port from {_LOWEST} to {beyond - 1} is free on this machine")
+
+
+def _listen_on(port: int) -> int:
+    with socket.create_server(("", port)) as server:
+        return int(server.getsockname()[1])

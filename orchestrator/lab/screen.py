@@ -16,10 +16,9 @@ from rich.table import Table
 
 from orchestrator.client.pops import share_of, ways
 from orchestrator.lab.cluster import Death, Return
-from orchestrator.lab.counters import Line
 from orchestrator.lab.layout import DEFAULT_PREFIX
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.trials import Report, Trial, Ways
+from orchestrator.lab.trials import Line, Report, Trial, Ways
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import RETURN_RULE_ID, Packet, Policy, Rule

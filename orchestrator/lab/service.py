@@ -34,8 +34,7 @@ from orchestrator.lab.bridges import EDGE_NAME, POP_OUTSIDE_PORT, POP_SWITCH, PO
 from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
-from orchestrator.lab.ports import free_port
-from orchestrator.lab.processes import Process
+from orchestrator.lab.processes import Process, free_port
 from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec
 from orchestrator.policy.addresses import format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId

@@ -1,21 +1,103 @@
-"""The trials of a demo and their results, by real network stacks or crafted frames."""
+"""The trials of a demo and their results, beside the counters of the lists' lines.
+
+A trial is made by real network stacks or by crafted frames. The counters are those of every line of the tenants' lists
+(rules, return traffic and defaults alike), read over REST.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from orchestrator.client.records import Json
+from orchestrator.client.transport import Transport
 from orchestrator.lab.aims import OUTSIDE, TENANT, Aim
-from orchestrator.lab.counters import Counts, Line
 from orchestrator.lab.expect import holder
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.sockets import Conversation, converse
 from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.addresses import format_address
-from orchestrator.policy.model import Direction, Packet, Policy
-from orchestrator.policy.oracle import Decision, decide
+from orchestrator.policy.model import RETURN_RULE_ID, Direction, Packet, Policy, RuleId, TenantId
+from orchestrator.policy.oracle import Decision, Step, decide
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A rule, or with `rule` None the default of a direction."""
+
+    tenant: TenantId
+    direction: Direction
+    rule: RuleId | None
+
+    @classmethod
+    def of(cls, step: Step) -> Line:
+        """Return the line of a step of the oracle.
+
+        Operator rules belong to nobody; the lab has none.
+        """
+        assert step.tenant is not None
+        assert step.direction is not None
+        return cls(step.tenant, step.direction, step.rule)
+
+
+Counts: TypeAlias = Mapping[Line, int]
+
+
+def lines_of(policy: Policy) -> tuple[Line, ...]:
+    """Every line that can decide something in a policy."""
+    ends: tuple[RuleId | None, ...] = (None, RETURN_RULE_ID)
+    return tuple(
+        line
+        for tenant in policy.tenants
+        for line in (
+            *(Line(tenant.id, rule.direction, rule.id) for rule in tenant.acl.rules),
+            *(Line(tenant.id, direction, end) for direction in Direction for end in ends),
+        )
+    )
+
+
+def read_counts(service: Transport, lines: Iterable[Line]) -> Counts:
+    """The packets that each of these lines has decided so far, on all hosts."""
+    found: dict[Line, int] = {}
+    for tenant, mine in _group_by_tenant(lines).items():
+        path = f"/v1/tenants/{tenant}/acl/hits"
+        rules = {item["rule"]: int(item["packets"]) for item in service.pages(path, limit=_PAGE)}
+        ends = service.read(path, limit=1)
+        for line in mine:
+            found[line] = rules[line.rule] if line.rule in rules else int(ends[_end(line)]["packets"])
+    return found
+
+
+def read_counts_until(
+    service: Transport, before: Counts, growth: Mapping[Line, int], patience_s: float, pause_s: float = 0.25
+) -> Counts:
+    """Read until every line has grown enough, or patience ends.
+
+    Switches report every few seconds.
+    """
+    until = time.monotonic() + patience_s
+    while True:
+        now = read_counts(service, growth)
+        if all(now[line] >= before[line] + more for line, more in growth.items()) or time.monotonic() > until:
+            return now
+        time.sleep(pause_s)
+
+
+def _group_by_tenant(lines: Iterable[Line]) -> dict[TenantId, set[Line]]:
+    tenants: dict[TenantId, set[Line]] = {}
+    for line in lines:
+        tenants.setdefault(line.tenant, set()).add(line)
+    return tenants
+
+
+def _end(line: Line) -> str:
+    """Return the API's name of a line that is no rule of the tenant's."""
+    return f"{line.direction.value}_{'return' if line.rule == RETURN_RULE_ID else 'default'}"
 
 
 @dataclass(frozen=True, slots=True)

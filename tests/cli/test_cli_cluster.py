@@ -13,7 +13,7 @@ from cli.tenantlists import Run
 from served import Served
 
 from orchestrator.client.spread import Carrier, Link
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.statesync.status import Followed, StateCount, Status, StatusServer
 
 HOST = "127.0.0.1"

@@ -20,7 +20,7 @@ from playwright.sync_api import TimeoutError as Timeout
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings

@@ -10,7 +10,7 @@ from command_line import aclflow
 from playwright.sync_api import Locator, expect
 
 from orchestrator.client.spread import Carrier, Link
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.statesync.status import Followed, StateCount, Status, StatusServer
 
 from .conftest import Look, Town, bare_town

@@ -26,7 +26,7 @@ from orchestrator.identity.files import AuthorityDir, encoded_key, write_file
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import new_key
 from orchestrator.identity.trust import client_context
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 
 
 @pytest.fixture(scope="module")

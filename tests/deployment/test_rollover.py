@@ -16,7 +16,7 @@ from served import served
 
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import read_certificate
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 
 PLAYBOOKS = Path(__file__).parents[2] / "ansible" / "playbooks"
 STEP = """

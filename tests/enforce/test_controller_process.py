@@ -25,7 +25,7 @@ from patience import PATIENCE_S, until
 
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Type
 from orchestrator.enforce.succession import share_of
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.program.program import Program
 
 pytestmark = [

@@ -22,7 +22,7 @@ from patience import PATIENCE_S, until
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch
 from orchestrator.enforce.drivers.openflow.fake.session import TcpLink
 from orchestrator.enforce.succession import share_of
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(f"host{number}" for number in range(1, 9))

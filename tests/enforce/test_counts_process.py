@@ -25,7 +25,7 @@ from served import Served, served
 from orchestrator.client import Client, Host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.frames import frame
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, Packet, TenantId

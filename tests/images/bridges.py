@@ -10,7 +10,7 @@ from orchestrator.bench.benchlab import wait_connected
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.program.program import Program, Tier
 
 _DATAPATH = 0xAC1F00000501

@@ -26,7 +26,7 @@ from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.compile.spreadprogram import spread_program
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.lab.expect import policy_of
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange

@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.lab import screen, specfile
-from orchestrator.lab.counters import Line, lines_of
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.screen import Screen
-from orchestrator.lab.trials import Report, Trial
+from orchestrator.lab.trials import Line, Report, Trial, lines_of
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import RETURN_RULE_ID, Acl, Action, Direction, Packet, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange

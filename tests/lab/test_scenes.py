@@ -10,10 +10,10 @@ import pytest
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.transport import Transport
 from orchestrator.errors import BadInput, Missing
-from orchestrator.lab import counters, scenes
+from orchestrator.lab import scenes, trials
 from orchestrator.lab.aims import OUTSIDE, TENANT
-from orchestrator.lab.counters import Line
 from orchestrator.lab.expect import policy_of
+from orchestrator.lab.trials import Line
 from orchestrator.policy.model import RETURN_RULE_ID, Direction, RuleId, TenantId
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
@@ -99,13 +99,13 @@ def test_counters_of_rules_return_traffic_and_defaults_are_read() -> None:
         Line(shop, egress, None): 2,
         Line(shop, egress, RETURN_RULE_ID): 3,
     }
-    assert counters.read(service, expected) == expected
+    assert trials.read_counts(service, expected) == expected
     line = Line(shop, ingress, None)
-    assert counters.read_until(service, {line: 0}, {line: 1}, patience_s=0.05, pause_s=0.01) == {line: 0}
+    assert trials.read_counts_until(service, {line: 0}, {line: 1}, patience_s=0.05, pause_s=0.01) == {line: 0}
 
 
 def test_every_line_of_a_scene_can_be_named() -> None:
     scene = scenes.shipped_scene()
-    lines = counters.lines_of(policy_of(scene.spec, scene.acls))
+    lines = trials.lines_of(policy_of(scene.spec, scene.acls))
     assert len(lines) == sum(len(acl.rules) for acl in scene.acls.values()) + 8
     assert len(set(lines)) == len(lines)

@@ -24,7 +24,7 @@ from orchestrator.enforce.state import StateDir
 from orchestrator.errors import Conflict, Unauthenticated, Unreachable
 from orchestrator.identity.authority import is_signed_by
 from orchestrator.identity.files import AuthorityDir, Rollover, read_certificate
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.store.migrate import upgrade
 
 PEM = Encoding.PEM

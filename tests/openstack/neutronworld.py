@@ -21,7 +21,7 @@ from orchestrator.bootstrap import create_token
 from orchestrator.client import Client, Host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.frames import frame
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.policy.model import Packet
 from orchestrator.store.records import Role
 

@@ -15,7 +15,7 @@ import pytest
 from patience import PATIENCE_S
 
 from orchestrator.errors import Forbidden, Unreachable
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.statesync import sessions
 from orchestrator.statesync.sessions import JSON, MOST_OF_AN_ADDRESS, NONCE_BYTES, Door, Session
 

@@ -12,7 +12,7 @@ import pytest
 from patience import PATIENCE_S
 
 from orchestrator.errors import Unreachable
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.statesync import status
 from orchestrator.statesync.status import MOST_OPEN, Status, StatusServer, ask
 

@@ -26,7 +26,7 @@ from orchestrator.client import Host as KnownHost
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.ports import free_port
+from orchestrator.lab.processes import free_port
 from orchestrator.policy.addresses import Family, Prefix, format_mac
 from orchestrator.policy.model import Endpoint, TenantId
 from orchestrator.store.records import Role

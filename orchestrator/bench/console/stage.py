@@ -24,8 +24,7 @@ from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import Unreachable
-from orchestrator.lab.ports import free_port
-from orchestrator.lab.processes import wait_until_up
+from orchestrator.lab.processes import free_port, wait_until_up
 from orchestrator.lab.service import COMMAND, administrators_token
 from orchestrator.policy.addresses import Prefix
 from orchestrator.program.countframes import CountFrame, encode_frames

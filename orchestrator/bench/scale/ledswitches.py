@@ -15,8 +15,7 @@ from pathlib import Path
 from orchestrator.bench.scale.serviceprocesses import HERE, WholeService, run_product
 from orchestrator.client import Host
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
-from orchestrator.lab.ports import free_port
-from orchestrator.lab.processes import wait_until_up
+from orchestrator.lab.processes import free_port, wait_until_up
 from orchestrator.store import Store, open_store
 
 _SWITCHES = 12

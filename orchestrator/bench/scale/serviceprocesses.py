@@ -17,8 +17,7 @@ from pathlib import Path
 from orchestrator.client import Client
 from orchestrator.errors import TryAgain, Unreachable
 from orchestrator.identity.files import AuthorityDir
-from orchestrator.lab.ports import free_port
-from orchestrator.lab.processes import wait_until_up
+from orchestrator.lab.processes import free_port, wait_until_up
 from orchestrator.lab.service import COMMAND
 from orchestrator.settings import Settings
 from orchestrator.store import open_store

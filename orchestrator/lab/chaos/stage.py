@@ -29,8 +29,7 @@ from orchestrator.lab.chaos.world import FIRST, TENANTS, World
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import run_program
 from orchestrator.lab.pop import CONTROLLER_PORT, Lab, Progress
-from orchestrator.lab.ports import free_port
-from orchestrator.lab.processes import Process
+from orchestrator.lab.processes import Process, free_port
 from orchestrator.lab.service import CONTROLLER, SERVICE, Around, ControlPlane
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
