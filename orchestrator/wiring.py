@@ -50,9 +50,9 @@ from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.workbench import Workbench
 from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
 from orchestrator.hosts.request import Onboarding, controller_name
-from orchestrator.identity.auditkey import AuditKey
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.identity.names import OPENFLOW, SWITCH
+from orchestrator.identity.trail import AuditKey
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store
 from orchestrator.store.unit import Unit

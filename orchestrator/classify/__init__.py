@@ -12,7 +12,6 @@ grouping.py     packets that no rule can tell apart, as one
 columns.py      one direction of a list as columns: the form that every classifier reads
 search.py       the first row of each packet: rows as trees, in C
 overlay.py      rows that change without being built anew
-space.py        the rows as tuple space, for devices
 listdecider.py  a list's answer for packets: which direction is asked, and who decided
 replay.py       captures through one list or two, a piece a thread
 flows.py        who talks to whom, the most of it, within bounds

@@ -21,9 +21,8 @@ from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import taking
 from orchestrator.cli.tables import Line, Report, Table
 from orchestrator.cli.terminal import counting, remark
-from orchestrator.edge.occupancy import exact, formula
+from orchestrator.edge.occupancy import exact, formula, union_of
 from orchestrator.edge.planner import Cloud, Load, Machines, Plan, Popularity, Tcam, Topology, plan
-from orchestrator.edge.rates import union_of
 from orchestrator.edge.sampling import AGREES, Comparison, Model, compare, sample
 from orchestrator.edge.suggest import Suggestion, suggest
 from orchestrator.errors import BadInput

@@ -22,7 +22,7 @@ import orjson
 import structlog
 
 from orchestrator.errors import NotFound, TryAgain
-from orchestrator.identity.auditkey import AuditKey
+from orchestrator.identity.trail import AuditKey
 from orchestrator.store import Store
 from orchestrator.store.audit import Actor
 from orchestrator.store.unit import Unit

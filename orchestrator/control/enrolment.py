@@ -36,8 +36,7 @@ from orchestrator.control.units import NO_DOMAIN, Units
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TooOften, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.identity.requests import KeyRequest, read_request
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, KeyRequest, read_request
 from orchestrator.policy.addresses import find_network
 from orchestrator.store.points.enrolments import EnrolmentGroup, Member, Signer
 from orchestrator.store.points.pointrecords import CertificateRecord, Enrolled

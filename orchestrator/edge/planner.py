@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
 
-from orchestrator.edge.occupancy import best_k, formula
-from orchestrator.edge.rates import functions, one_line, spread, union_of
+from orchestrator.edge.occupancy import best_k, formula, functions, one_line, spread, union_of
 from orchestrator.errors import BadInput
 
 

@@ -29,7 +29,7 @@ from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain, Unauthenticated
 from orchestrator.identity.files import write_file
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken
 from orchestrator.identity.trust import client_context
 from orchestrator.wire.enrolment import Enrolment
 

@@ -31,8 +31,7 @@ from orchestrator.identity.files import (
     write_key,
 )
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.identity.requests import PrivateKey, new_key, request_of
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, PrivateKey, new_key, request_of
 from orchestrator.identity.trust import client_context
 from orchestrator.wire.enrolment import Certificate
 

@@ -1,14 +1,21 @@
-"""A machine's key and certificate request (PKCS #10), and its trusted parts.
+"""Enrolment of a machine: its token, its key and its certificate request (PKCS #10).
 
 A request proves that its sender holds a key, and that is all it is believed: who the bearer is, for how long and for
 what, is said by the service. So a request that asks for more than a key and its own name is refused rather than
 quietly corrected: whoever wrote it expects something that would not be so.
+
+A token may say whom to believe: ``SECRET.FINGERPRINT``. The fingerprint (SHA-256 of the authority's certificate,
+base64url without padding, 43 letters) is what lets a machine that has nothing but the token and an address tell the
+service from somebody who answers in its place. It is not sent anywhere: only the secret is, and only to who has proven
+to be the service.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -26,6 +33,7 @@ LONGEST_REQUEST = 8192
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 _HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+_PINNED = re.compile(r"(?P<secret>[^.\s]+)\.(?P<pin>[A-Za-z0-9_-]{43})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +115,36 @@ def _check_subject(request: x509.CertificateSigningRequest, name: str) -> None:
     said = list(request.subject)
     if said and not (len(said) == 1 and said[0].oid == NameOID.COMMON_NAME and said[0].value == name):
         raise BadInput(f"it is for '{request.subject.rfc4514_string()}', the machine says it is 'CN={name}'")
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentToken:
+    """A parsed token.
+
+    `pin` is the SHA-256 of the authority's certificate, None where none is said.
+    """
+
+    secret: str = field(repr=False)
+    pin: bytes | None = None
+
+    @property
+    def text(self) -> str:
+        """The token as text, for a machine."""
+        return self.secret if self.pin is None else f"{self.secret}.{_encode_pin(self.pin)}"
+
+    @classmethod
+    def parse(cls, text: str) -> EnrolmentToken:
+        """Read an enrolment token.
+
+        Raises BadInput for a text with a dot behind which there is no fingerprint.
+        """
+        if "." not in text:
+            return cls(text)
+        found = _PINNED.match(text)
+        if found is None or _encode_pin(pin := base64.urlsafe_b64decode(found["pin"] + "=")) != found["pin"]:
+            raise BadInput("the token is damaged: it ends in something that is no fingerprint", place="token")
+        return cls(found["secret"], pin)
+
+
+def _encode_pin(pin: bytes) -> str:
+    return base64.urlsafe_b64encode(pin).rstrip(b"=").decode()

@@ -23,8 +23,7 @@ from orchestrator.client import Client
 from orchestrator.control.audit import MOST_KEYS, OTHERS, UNKNOWN, Auditor, Refusal, Refusals
 from orchestrator.control.auditsinks import AnchorFile, Syslog, message_of, open_sinks
 from orchestrator.errors import BadInput, NotFound, TooLarge, TooOften
-from orchestrator.identity.auditkey import AuditKey
-from orchestrator.identity.trail import Verified, Verifier
+from orchestrator.identity.trail import AuditKey, Verified, Verifier
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import TenantId

@@ -13,8 +13,7 @@ from served import Served, served
 
 from orchestrator.client import Client, Host
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
-from orchestrator.identity.requests import new_key, request_of
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, new_key, request_of
 from orchestrator.settings import load
 
 ASKED = {"name": "host1", "machine": {"address": "local"}, "uplink": "eth1", "controllers": ["tcp:192.0.2.1:6653"]}

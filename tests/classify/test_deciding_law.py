@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from law_examples import examples
 from strategies import OWNED, acls, corner_packets_of
 
-from orchestrator.classify import _forest, grouping, search, space
+from orchestrator.classify import _forest, grouping, search
 from orchestrator.classify.columns import I32, columns
+from orchestrator.classify.devices import tuples
 from orchestrator.classify.listdecider import NOBODY, Deciding
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import IN_ORDER, WAYS, Search
@@ -141,7 +142,7 @@ def test_many_rules_with_the_same_groups_share_out_what_the_index_may_hold(
     altogether: int, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five rows, for the default has its share, too; each of the four rules names two ports."""
-    monkeypatch.setattr(space, "MOST_ALTOGETHER", altogether)
+    monkeypatch.setattr(tuples, "MOST_ALTOGETHER", altogether)
     ours = AddressGroup(GroupName("ours"), tuple(Prefix(Family.IPV6, 1 << 64 | 2 * each, 128) for each in range(16)))
     theirs = AddressGroup(GroupName("theirs"), tuple(Prefix(Family.IPV6, 4 * each, 128) for each in range(12)))
     sides = Addresses((), ("ours",)), Addresses((), ("theirs",))
@@ -169,7 +170,7 @@ def test_ranges_of_ports_are_in_the_index_where_addresses_are_not(monkeypatch: p
         for port in (0, 31, 32, 50, 51, 59, 60, 82, 83, 110, 111, 1022, 1023, 1024, 1073, 1074)
     )  # fmt: skip
     wanted = Deciding(acl).verdicts(records(packets)).decider.tolist()
-    monkeypatch.setattr(space, "MOST_ALTOGETHER", 5 * 11)
+    monkeypatch.setattr(tuples, "MOST_ALTOGETHER", 5 * 11)
     assert len(space_of(acl).keys) == sum(blocks.values()) + 1
     assert Deciding(acl).verdicts(records(packets)).decider.tolist() == wanted
     assert set(wanted) == {0, 1, 2, 3, 4}
@@ -196,8 +197,8 @@ def boxes_of(acl: Acl) -> list[Box]:
     return [row.box for row in rule_rows(acl, Direction.INGRESS)[Family.IPV6]]
 
 
-def space_of(acl: Acl) -> space.Space:
-    return space.space(boxes_of(acl))
+def space_of(acl: Acl) -> tuples.Space:
+    return tuples.space(boxes_of(acl))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30))

@@ -14,7 +14,7 @@ from served import Served, served
 from orchestrator.client import Host
 from orchestrator.identity.authority import fingerprint_of
 from orchestrator.identity.files import AuthorityDir, parsed_certificate, read_certificate, read_key
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken
 
 Run = Callable[..., Ended]
 

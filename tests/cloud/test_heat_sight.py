@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.api import Action, Member, Port, Server, Stack, Standing, Status
-from orchestrator.cloud.heat.members import Group, read_names
-from orchestrator.cloud.heat.stackstate import Sight, vnfs
+from orchestrator.cloud.heat.stackstate import Group, Sight, read_names, vnfs
 from orchestrator.compile.spreadprogram import Side
 from orchestrator.errors import Drifted
 

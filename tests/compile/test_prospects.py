@@ -7,9 +7,8 @@ from dataclasses import replace
 from lifted_shop import SHOP, WEB, policy, rule
 
 from orchestrator.compile.lifting.prospects import Prospector
-from orchestrator.placement.choice import LEAST_SAVED_US_PER_S
+from orchestrator.placement.choice import LEAST_SAVED_US_PER_S, Prospect
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.placement.savings import Prospect
 from orchestrator.policy.model import Direction, Policy, RuleId
 from orchestrator.policy.ports import PortRange
 

@@ -15,7 +15,7 @@ from deployment.image import ROOT
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.control.auditsinks import Syslog
 from orchestrator.hosts.switch import Wanted
-from orchestrator.placement.savings import ENTRY_IDLE_S
+from orchestrator.placement.choice import ENTRY_IDLE_S
 from orchestrator.wire.domains import MAX_IDLE_MS
 
 COLLECTION = ROOT / "ansible"

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from law_examples import examples
 
-from orchestrator.edge.occupancy import different_bits, exact, union
-from orchestrator.edge.rates import functions, match_rates, one_line, spread, union_of
+from orchestrator.edge.occupancy import different_bits, exact, functions, match_rates, one_line, spread, union, union_of
 from orchestrator.errors import BadInput
 
 

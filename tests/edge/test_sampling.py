@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references.edge import count_matches
 
-from orchestrator.edge.occupancy import exact, formula, union
-from orchestrator.edge.rates import union_of
+from orchestrator.edge.occupancy import exact, formula, union, union_of
 from orchestrator.edge.sampling import Comparison, Model, Sampled, compare, count_matched, drawn, lines_of, sample
 from orchestrator.errors import BadInput
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.errors import Unauthenticated, Unreachable
 from orchestrator.identity.authority import SWITCH_LASTS, Authority
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.identity.requests import read_request
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, read_request
 from orchestrator.wire.enrolment import Certificate
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)

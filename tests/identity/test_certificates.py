@@ -21,8 +21,7 @@ from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.identity.authority import BACKDATED, MACHINE_LASTS, Authority, Issued
 from orchestrator.identity.files import AuthorityDir, encoded_key, parsed_certificate, read_certificate, read_key
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.identity.requests import new_key
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, new_key
 from orchestrator.identity.trust import client_context, load_chain, server_context, service_context
 
 NOW = dt.datetime.now(dt.UTC)

@@ -11,8 +11,7 @@ from served import Served
 
 from orchestrator.client import Client
 from orchestrator.identity.files import encoded_key
-from orchestrator.identity.requests import PrivateKey, new_key, request_of
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, PrivateKey, new_key, request_of
 from orchestrator.identity.trust import client_context, load_chain
 from orchestrator.wire.enrolment import Enrolment
 

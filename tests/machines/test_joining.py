@@ -20,8 +20,7 @@ from orchestrator.errors import BadInput, NotFound, Unauthenticated, Unreachable
 from orchestrator.identity.authority import MACHINE_LASTS, Authority
 from orchestrator.identity.files import AuthorityDir, parsed_certificate
 from orchestrator.identity.names import Subject, Usage
-from orchestrator.identity.requests import new_key
-from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.requests import EnrolmentToken, new_key
 
 
 def membership(machine: Machine, token: str, url: str | None = None) -> Membership:

@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
-from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, Wish, choose
+from orchestrator.placement.choice import (
+    Algorithm,
+    Choice,
+    Look,
+    Prospect,
+    Settings,
+    Subject,
+    Wish,
+    choose,
+    expected_upcalls,
+)
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.placement.savings import Look, Prospect, expected_upcalls
 from orchestrator.policy.model import RuleId, TenantId
 
 FINE = Prospect(now=Look(1e6, 20), lifted=Look())

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import text
 from store.conftest import FakeWall
 
-from orchestrator.identity.auditkey import AuditKey
-from orchestrator.identity.trail import Verified, Verifier
+from orchestrator.identity.trail import AuditKey, Verified, Verifier
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import AddressGroup, GroupName

@@ -16,9 +16,8 @@ from orchestrator.bench.pop.shots import datagram, fire
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.edge.lines import Shape, build
-from orchestrator.edge.occupancy import exact, formula
+from orchestrator.edge.occupancy import exact, formula, match_rates, spread, union_of
 from orchestrator.edge.planner import Cloud, Load, Tcam, plan
-from orchestrator.edge.rates import match_rates, spread, union_of
 from orchestrator.edge.sampling import AGREES, Model, compare, drawn, sample
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.suggest import suggest

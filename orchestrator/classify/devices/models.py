@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from orchestrator.classify.columns import columns
 from orchestrator.classify.devices.device import Argument, Device, Lane, Launch, Memory, Program
 from orchestrator.classify.devices.tables import U32, tables_of
-from orchestrator.classify.devices.tuples import merge_shapes, tuples_of
+from orchestrator.classify.devices.tuples import merge_shapes, space, tuples_of
 from orchestrator.classify.devices.vectors import vectors_of
-from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.space import Box
 

@@ -6,9 +6,8 @@ settings.py      what an operator sets, read from a mapping
 api.py           what is asked of OpenStack, as a protocol and the values it answers with
 openstack.py     the real one: openstacksdk signs in, python-heatclient speaks to Heat; its errors as errors of ours
 fakeopenstack.py one in memory, with the real one's rules for names, failures and lost answers
-members.py       which VNF is which member of a ResourceGroup. Pure
 words.py         what OpenStack says went wrong, for people. Pure
-stackstate.py         what Heat, Nova and Neutron say of a stack, as VNFs
+stackstate.py    what Heat, Nova and Neutron say of a stack, as VNFs, and which of its members each is. Pure
 fleets.py        `HeatCloud`: the cloud as the rest of aclflow sees it; VNFs of groups that alarms scale
 alarms.py        groups that grow and shrink by alarms of the cloud, not by decisions of ours
 

@@ -16,12 +16,11 @@ from typing import NoReturn
 import structlog
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder
-from orchestrator.cloud.heat import members
+from orchestrator.cloud.heat import stackstate
 from orchestrator.cloud.heat.alarms import GROW
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
-from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.settings import ALARMS, HeatSettings
-from orchestrator.cloud.heat.stackstate import Sight, as_named_by_heat, look, own_name, vnfs
+from orchestrator.cloud.heat.stackstate import Group, Sight, as_named_by_heat, look, own_name, vnfs
 from orchestrator.cloud.heat.words import in_words, too_little_room
 from orchestrator.errors import BadInput, Busy, TooLarge
 
@@ -208,7 +207,7 @@ class HeatCloud:
 
     def _note_found(self, name: str, orders: Sequence[VnfOrder], names: Sequence[str]) -> None:
         self._check_room(self._settings.flavor(), len(names), 0)
-        parameters = self._boot(orders[0]) | members.first(names)
+        parameters = self._boot(orders[0]) | stackstate.first_parameters(names)
         self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag)
         log.info("heat.founding", fleet=orders[0].fleet, vnfs=tuple(names))
 
@@ -223,7 +222,7 @@ class HeatCloud:
     def _make_group(self, stack: Stack, found: Sequence[Member]) -> Group:
         live = frozenset(member.name for member in found)
         return Group(
-            live, self._openstack.removed_members(stack), members.read_names(stack.parameters.get("members", ""))
+            live, self._openstack.removed_members(stack), stackstate.read_names(stack.parameters.get("members", ""))
         )
 
     def _read_sight(self, stack: Stack) -> Sight:

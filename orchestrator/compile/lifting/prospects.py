@@ -23,8 +23,8 @@ from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.boxes import box_atoms
 from orchestrator.compile.lists.levels import Levels, levels
 from orchestrator.compile.openflow.encoder import MaskedRules, with_port_masks
+from orchestrator.placement.choice import Look, Prospect
 from orchestrator.placement.lifting import LiftedRule
-from orchestrator.placement.savings import Look, Prospect
 from orchestrator.policy import spans
 from orchestrator.policy.fields import WORD_BITS
 from orchestrator.policy.model import Action, Direction, Policy, Tenant
