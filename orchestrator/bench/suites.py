@@ -23,7 +23,7 @@ from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.progress import Expected, Progress
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.qualify import inventory as qualify_inventory
-from orchestrator.bench.qualify import limits as qualify_limits
+from orchestrator.bench.qualify import pairgauges
 from orchestrator.bench.qualify import suite as qualify
 from orchestrator.bench.results import Results
 from orchestrator.bench.scale import suite as scale
@@ -105,5 +105,5 @@ def run_qualify(inventory: Path, limits: Path | None, *, quick: bool, progress: 
 
     Raises BadInput and Missing with the file as the place, before anything is done; then as `qualify.suite.run`.
     """
-    bounds = {} if limits is None else qualify_limits.read(limits)
+    bounds = {} if limits is None else pairgauges.read_limits(limits)
     return qualify.run(qualify_inventory.read(inventory), bounds, quick=quick, progress=progress)

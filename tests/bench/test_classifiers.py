@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from law_examples import examples
 
-from orchestrator.bench.classifiers.recursive import recursive
+from orchestrator.bench.classifiers.searchtables import Masked, prefixes, recursive, tuple_space
 from orchestrator.bench.classifiers.suite import firsts, sample
-from orchestrator.bench.classifiers.tuplespace import Masked, prefixes, tuple_space
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict
 from orchestrator.compile.servers.bitvectors import MOST_RULES, Vectors, bit_vectors
 from orchestrator.errors import TooLarge

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.bench.edge.curves import LARGER_CHUNK, PAPERS_CHUNK, by_share, by_size, bypass, papers_figures, wan
 from orchestrator.bench.edge.model import Counters, conclude
 from orchestrator.bench.plots import draw_plots
-from orchestrator.bench.pop.grid import IPV4
+from orchestrator.bench.pop.world import IPV4
 from orchestrator.bench.results import Results
 from orchestrator.edge.planner import Cloud, Load, Tcam, plan
 

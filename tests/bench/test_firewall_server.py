@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bench.firewall_server import general, qperf, suite
-from orchestrator.bench.firewall_server.growth import Growth
-from orchestrator.bench.firewall_server.lookup import NO_SET, Lookups, Pattern
+from orchestrator.bench.firewall_server.growth import NO_SET, Growth, Lookups, Pattern
 from orchestrator.bench.firewall_server.pairs import evenly, interval_packets, intervals, packets, pairs, traffic
 from orchestrator.bench.firewall_server.qperf import Bandwidth
 from orchestrator.bench.firewall_server.streams import ROUTING, TUNNEL, Streams, hash_set

@@ -10,9 +10,8 @@ from law_examples import examples
 
 from orchestrator.bench.attack.suite import Attack, expected_share, targets
 from orchestrator.bench.pop.flood import PAYLOAD_OCTETS, frames_to
-from orchestrator.bench.pop.grid import BLOCKS, IPV4, IPV6, Grid
 from orchestrator.bench.pop.shots import datagram, permitted_frame
-from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT, Sizes, World, machine
+from orchestrator.bench.pop.world import ATTACKED_PORT, BLOCKS, IPV4, IPV6, PERMITTED_PORT, Grid, Sizes, World, machine
 from orchestrator.enforce.drivers.openflow.frames import checksum
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Action, Direction, Packet, ReturnTraffic

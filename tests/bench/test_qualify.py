@@ -11,9 +11,9 @@ import pytest
 import yaml
 from command_line import aclflow
 
-from orchestrator.bench.qualify import inventory, limits
+from orchestrator.bench.qualify import inventory, pairgauges
 from orchestrator.bench.qualify.inventory import Host
-from orchestrator.bench.qualify.limits import Measure
+from orchestrator.bench.qualify.pairgauges import Measure
 from orchestrator.bench.qualify.suite import missed_figures, write_page
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.errors import BadInput, Missing
@@ -110,7 +110,7 @@ def test_files_that_are_none_are_named(tmp_path: Path) -> None:
 
 
 def test_limits_are_bounds_of_figures() -> None:
-    found = limits.parse({"tcp_mbit_s": {"at_least": 900}, "connect_ms": {"at_most": 1.5}})
+    found = pairgauges.parse_limits({"tcp_mbit_s": {"at_least": 900}, "connect_ms": {"at_most": 1.5}})
     assert found == {Measure.TCP: Target(900.0, at_most=False), Measure.CONNECT: Target(1.5)}
 
 
@@ -129,7 +129,7 @@ def test_limits_are_bounds_of_figures() -> None:
 )
 def test_limits_that_cannot_be_meant_are_refused_with_the_place(said: object, place: str | None, reason: str) -> None:
     with pytest.raises(BadInput, match=reason) as refused:
-        limits.parse(said)
+        pairgauges.parse_limits(said)
     assert refused.value.place == place
 
 
@@ -182,7 +182,7 @@ def test_wrong_calls_are_told_what_to_change(call: str) -> None:
 
 
 def test_limits_are_read_before_anybody_is_called(tmp_path: Path) -> None:
-    path, bounds = tmp_path / "hosts.yml", tmp_path / "limits.yml"
+    path, bounds = tmp_path / "hosts.yml", tmp_path / "pairgauges.yml"
     path.write_text(WRITTEN)
     bounds.write_text("speed: {at_least: 3}\n")
     ended = aclflow("bench", "--inventory", str(path), "--limits", str(bounds))

@@ -9,7 +9,7 @@ from patience import PATIENCE_S
 from store.postgres_cluster import running
 
 from orchestrator.bench.scale import kills
-from orchestrator.bench.scale.rulewriters import AcknowledgedWrite, count_lost
+from orchestrator.bench.scale.kills import AcknowledgedWrite, count_lost
 from orchestrator.client.acls import AclCalls
 from orchestrator.client.records import Written
 

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from orchestrator.bench.results import Results
-from orchestrator.bench.state_sync import losses, lostsyns, matrix
+from orchestrator.bench.state_sync import losses, matrix
 from orchestrator.bench.state_sync.matrix import Matrix
 from orchestrator.bench.state_sync.programs import Sharing, Spent
 from orchestrator.bench.state_sync.syncworld import AT_ONCE, MEMBERS, Sizes
@@ -87,12 +87,12 @@ def test_means_of_larger_clusters_are_told_beside_a_cluster_of_three_with_and_wi
     """A second for each of two thousand is half a millisecond: most of a short set-up, and little of a long one."""
     plain_us, dearer = {25: 700.0, 100: 4_400.0}, {3: 1.0, 6: 1.2, 9: 1.5}
     found = {
-        (kind, at_once): [plain_us[at_once] * dearer[kind.members] + (1e6 / lostsyns.LOST_OF if kind.loses else 0.0)]
-        for kind in lostsyns.KINDS
+        (kind, at_once): [plain_us[at_once] * dearer[kind.members] + (1e6 / matrix.LOST_OF if kind.loses else 0.0)]
+        for kind in matrix.SYN_KINDS
         for at_once in AT_ONCE
     }
     results = Results("state-sync", {})
-    lostsyns.conclude(results, found)
+    matrix.conclude_lost_syns(results, found)
     assert {name: round(figure.median, 2) for name, figure in results.figures.items()} == {
         "no_lost_syns_25_6_members_vs_3": 1.2,
         "no_lost_syns_25_9_members_vs_3": 1.5,

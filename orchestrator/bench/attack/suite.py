@@ -26,10 +26,8 @@ import numpy as np
 from orchestrator.bench.attack import tuples
 from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import FirewallServers, edge_switch
-from orchestrator.bench.pop.grid import IPV4
-from orchestrator.bench.pop.links import OUTSIDE, WAN, Links
-from orchestrator.bench.pop.wan import Wan
-from orchestrator.bench.pop.world import PERMITTED_PORT, World, machine
+from orchestrator.bench.pop.links import OUTSIDE, WAN, Links, Wan
+from orchestrator.bench.pop.world import IPV4, PERMITTED_PORT, World, machine
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Stack, Target

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.bench.classifiers.recursive import Recursive
-from orchestrator.bench.classifiers.tuplespace import Masked, TupleSpace
+from orchestrator.bench.classifiers.searchtables import Masked, Recursive, TupleSpace
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.enforce.drivers.bpf import classifier, classifierlayout, libbpf
 from orchestrator.enforce.drivers.bpf.cachefront import NO_STAMP

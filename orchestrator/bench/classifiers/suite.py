@@ -24,8 +24,7 @@ import numpy as np
 
 from orchestrator.bench.classifiers import kernelsearches
 from orchestrator.bench.classifiers.kernelsearches import Programs, Way
-from orchestrator.bench.classifiers.recursive import Recursive, recursive
-from orchestrator.bench.classifiers.tuplespace import Masked, TupleSpace, tuple_space
+from orchestrator.bench.classifiers.searchtables import Masked, Recursive, TupleSpace, recursive, tuple_space
 from orchestrator.bench.firewall_server.general import classifier_rows
 from orchestrator.bench.nft_cost import owning_all, sets
 from orchestrator.bench.progress import Progress

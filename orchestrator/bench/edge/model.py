@@ -10,10 +10,9 @@ import numpy as np
 
 from orchestrator.bench.edge.curves import LARGER_CHUNK, PAPERS_CHUNK, papers_figures
 from orchestrator.bench.pop.edge import EdgeSwitch
-from orchestrator.bench.pop.grid import Grid, figure_prefix
 from orchestrator.bench.pop.links import Links
 from orchestrator.bench.pop.shots import datagram, fire
-from orchestrator.bench.pop.world import World
+from orchestrator.bench.pop.world import Grid, World, figure_prefix
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.edge.lines import Shape, build
 from orchestrator.edge.occupancy import exact, formula, match_rates, spread, union_of

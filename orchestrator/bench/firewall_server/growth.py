@@ -1,25 +1,51 @@
-"""The cost of a growing set: memory, loading, adding one element or a batch."""
+"""The costs of a growing set: memory, loading, adding, looking up.
+
+A look-up's CPU time is that of a router, from end to end. The same packets go through every router, in three patterns:
+between *few* pairs, as the paper's one stream was; between a *thousand* in turn; and *spread* over a set, so that
+hardly any element is in the processor's caches. The list of a large set begins with that of a small one, so what is
+looked up is the same too.
+
+Pairs of IPv6 are in a hash set of their own, few and many. A key has 32 bytes instead of 8, so an element takes more
+memory and a look-up hashes and compares more; that it costs the same at any size is asked as for IPv4, with the same
+packets through both sets in turn.
+"""
 
 from __future__ import annotations
 
+import enum
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from orchestrator.bench.firewall_server.pairs import (
     MARKED_ONLY,
     HashSet,
+    evenly,
+    interval_packets,
     intervals,
+    packets,
     pairs,
     typed_interval,
     typed_pair,
 )
 from orchestrator.bench.firewall_server.serversizes import Sizes
+from orchestrator.bench.results import Figure, Results
+from orchestrator.bench.traffic.measured import ratios
+from orchestrator.compile.servers.exactpairs import HOSTS6, Keys
+from orchestrator.enforce.drivers.nftables.pairs import PairTable
+from orchestrator.errors import Drifted
+from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import ROUTER, Router
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import UDP
 
 _COUNTED = re.compile(r"^(SUnreclaim|VmallocUsed):\s+(\d+) kB", re.MULTILINE)
 _LOOK_S = 1.0
@@ -27,6 +53,16 @@ _STILL_LOOKS = 3
 _MOST_LOOKS = 60
 _STILL_OCTETS = 1 << 20
 """By less than so much in a second it changes by itself."""
+_FEW, _THOUSAND = 16, 1_000
+_EACH_ROUND = 1_024
+_ASKED = 64
+NO_SET = 0
+"""The number of pairs of a router without a set: everything passes."""
+_SOURCES = Prefix.parse("2001:db8:ffff::/48").network
+_DESTINATIONS = Prefix.parse("2001:db8:100::/48").network
+_A_SOURCE = 256
+_ASKED_SIXES = 32
+_PORTS = (40_000, 9)
 
 
 def grown_by(load: Callable[[], object]) -> tuple[int, float]:
@@ -120,3 +156,159 @@ def _time_call(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+class Pattern(enum.Enum):
+    """Between how many pairs packets go."""
+
+    FEW = f"{_FEW} pairs"
+    THOUSAND = f"{_THOUSAND:,} pairs"
+    SPREAD = "spread over the set"
+
+
+@dataclass(slots=True)
+class Lookups:
+    """CPU nanoseconds a packet, by number of pairs and pattern, in order of rounds.
+
+    Interval sets are apart.
+    """
+
+    hashed: dict[tuple[int, Pattern], list[float]] = field(default_factory=dict)
+    ranged: dict[int, list[float]] = field(default_factory=dict)
+
+    def of(self, count: int, pattern: Pattern) -> Sequence[float]:
+        return self.hashed.get((count, pattern), ())
+
+
+def check_lookups(router: Router, count: int) -> None:
+    """Raises Drifted unless pairs of the set pass and others do not."""
+    passing = router.fire(packets(evenly(count, _ASKED)))
+    strange = router.fire(packets(pairs(_ASKED, count)))
+    if not all(passing) or any(strange):
+        raise Drifted(f"of {count} pairs {sum(passing)} of {len(passing)} pass, and {sum(strange)} that are none")
+
+
+def measure_lookups(
+    routers: Mapping[int, Router], ranged: Mapping[int, Router], rounds: int, spread: int, step: Callable[[str], None]
+) -> Lookups:
+    """Measure some rounds after a warm-up.
+
+    `routers` by number of pairs; `ranged` those of interval sets.
+    """
+    found = Lookups()
+    largest = max(routers)
+    sent = {
+        Pattern.FEW: _repeat_packets(packets(pairs(_FEW))),
+        Pattern.THOUSAND: _repeat_packets(packets(pairs(_THOUSAND))),
+    }
+    wide = packets(evenly(largest, spread))
+    for turn in range(rounds + 1):
+        step(f"look-ups, round {turn} of {rounds}")
+        for count, router in routers.items():
+            patterns = {**sent, Pattern.SPREAD: wide} if count in (NO_SET, largest) else sent
+            for pattern, each in patterns.items():
+                spent = router.cpu_ns(each)
+                if turn:
+                    found.hashed.setdefault((count, pattern), []).append(spent)
+        for count, router in ranged.items():
+            spent = router.cpu_ns(_repeat_packets(interval_packets(count, _FEW)))
+            if turn:
+                found.ranged.setdefault(count, []).append(spent)
+    return found
+
+
+def _repeat_packets(some: list[Packet]) -> list[Packet]:
+    """Repeated until a round is long enough for a clock."""
+    return some * -(-_EACH_ROUND // len(some))
+
+
+@dataclass(slots=True)
+class Sixes:
+    """Results by number of pairs: bytes, loading seconds, microseconds to add, nanoseconds a packet."""
+
+    memory_bytes: dict[int, float] = field(default_factory=dict)
+    load_s: dict[int, float] = field(default_factory=dict)
+    one_us: dict[int, list[float]] = field(default_factory=dict)
+    packet_ns: dict[int, list[float]] = field(default_factory=dict)
+
+
+def ipv6_pairs(count: int, first: int = 0) -> Keys:
+    """`count` pairs from number `first` on: a longer list begins as a shorter one does."""
+    number = np.arange(first, first + count, dtype=np.uint64)
+    source, destination = number // _A_SOURCE, number % _A_SOURCE + np.uint64(1)
+    heads = [np.full(count, base >> 64, np.uint64) for base in (_SOURCES, _DESTINATIONS)]
+    columns = np.stack([heads[0], source, heads[1], destination], axis=1)
+    return np.ascontiguousarray(columns.astype(">u8")).view(np.uint8).reshape(count, HOSTS6.key_bytes)
+
+
+def ipv6_packets(keys: Keys) -> list[Packet]:
+    """A datagram for each pair."""
+    halves = keys.view(">u8").reshape(-1, 4).tolist()
+    return [Packet(Family.IPV6, a << 64 | b, c << 64 | d, UDP, *_PORTS) for a, b, c, d in halves]
+
+
+def measure_sixes(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Sixes:
+    """Load each set, compare what passes with it, then look up. Raises Missing, Refused, Drifted."""
+    found = Sixes()
+    with ExitStack() as stack:
+        routers: dict[int, Router] = {}
+        for count in sizes.sixes:
+            step(f"hash set of {count:,} pairs of IPv6")
+            routers[count] = stack.enter_context(Router(f"{place.prefix}six{count}-"))
+            _load_sixes(found, routers[count], count, sizes.singles)
+            _check_sixes(routers[count], count)
+        sent = ipv6_packets(ipv6_pairs(_FEW)) * (_EACH_ROUND // _FEW)
+        for turn in range(sizes.lookups + 1):
+            for count, router in routers.items():
+                spent = router.cpu_ns(sent)
+                if turn:  # a first round warms everything up
+                    found.packet_ns.setdefault(count, []).append(spent)
+    return found
+
+
+def count_sixes_steps(sizes: Sizes) -> int:
+    """Return how many steps `measure_sixes` tells of."""
+    return len(sizes.sixes)
+
+
+def record_sixes(results: Results, found: Sixes, sizes: Sizes) -> None:
+    """Put the figures among a suite's."""
+    least, most = min(sizes.sixes), max(sizes.sixes)
+    results.figures[f"ipv6_gb_{most}"] = Figure.of([found.memory_bytes[most] / 1e9], "GB")
+    results.figures[f"ipv6_octets_an_element_{most}"] = Figure.of([found.memory_bytes[most] / most], "octets")
+    results.figures[f"ipv6_load_s_{most}"] = Figure.of([found.load_s[most]], "s")
+    for count, taken in found.one_us.items():
+        results.figures[f"ipv6_add_one_us_{count}"] = Figure.of([statistics.median(taken)], "us")
+    same = ratios(found.packet_ns[most], found.packet_ns[least])
+    results.figures[f"ipv6_lookup_cpu_{most}_vs_{least}"] = Figure.of(same, "ratio")
+
+
+def _load_sixes(found: Sixes, router: Router, count: int, singles: int) -> None:
+    router.run("nft", "-f", "-", text=MARKED_ONLY.replace("table ip ", "table ip6 "))
+    table = PairTable()
+    router.inside(ROUTER, table.create)
+    keys = ipv6_pairs(count)
+    found.memory_bytes[count], found.load_s[count] = grown_by(
+        lambda: router.inside(ROUTER, lambda: table.load(HOSTS6, keys))
+    )
+    found.one_us[count] = router.inside(ROUTER, lambda: _sixes_singles_us(table, ipv6_pairs(singles, count)))
+
+
+def _sixes_singles_us(table: PairTable, new: Keys) -> list[float]:
+    """Measure the microseconds of pairs that are added one by one, and remove them again."""
+    taken = []
+    for key in new:
+        began = time.perf_counter()
+        table.add_one(HOSTS6, key.tobytes())
+        taken.append(1e6 * (time.perf_counter() - began))
+    table.change({}, {HOSTS6: new})
+    return taken
+
+
+def _check_sixes(router: Router, count: int) -> None:
+    """Check that pairs of the set pass and others do not. Raises Drifted."""
+    passing, strange = (
+        router.fire(ipv6_packets(ipv6_pairs(_ASKED_SIXES, first))) for first in (count - _ASKED_SIXES, count)
+    )
+    if not all(passing) or any(strange):
+        raise Drifted(f"of IPv6 {sum(passing)} of {_ASKED_SIXES} pairs pass, and {sum(strange)} that are none")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
-from orchestrator.bench.firewall_server import general, growth, lookup, sixes, streams, updates
-from orchestrator.bench.firewall_server.growth import Growth
-from orchestrator.bench.firewall_server.lookup import NO_SET, Lookups, Pattern
+from orchestrator.bench.firewall_server import general, growth, streams, updates
+from orchestrator.bench.firewall_server.growth import NO_SET, Growth, Lookups, Pattern
 from orchestrator.bench.firewall_server.pairs import HashSet
 from orchestrator.bench.firewall_server.serversizes import Sizes
 from orchestrator.bench.firewall_server.streams import ROUTING, TUNNEL, Streams, hash_set
@@ -37,7 +36,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
     steps = Steps(progress, _count_steps(sizes))
     with site(layout) as place:
         _sets(results, sizes, steps, place)
-        sixes.record(results, sixes.measure(place, sizes, steps.next), sizes)
+        growth.record_sixes(results, growth.measure_sixes(place, sizes, steps.next), sizes)
         conclude_streams(results, streams.measure(place, sizes, steps.next), sizes.counts)
         _general(results, sizes, steps, place)
         updates.record(results, updates.measure(place, sizes, steps.next), sizes)
@@ -47,7 +46,7 @@ def measure(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> R
 
 def _count_steps(sizes: Sizes) -> int:
     sets = sizes.loads * len(sizes.counts) + len(sizes.intervals) + sizes.lookups + 1
-    return sets + sixes.steps(sizes) + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
+    return sets + growth.count_sixes_steps(sizes) + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
 
 
 def _general(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
@@ -80,8 +79,8 @@ def _sets(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
             ranged[count] = open_router(f"ranges{count}")
             grown[count] = growth.interval_set(ranged[count], count, sizes)
         for count in sizes.counts:
-            lookup.check(routers[count], count)
-        found = lookup.measure(routers, ranged, sizes.lookups, sizes.spread, steps.next)
+            growth.check_lookups(routers[count], count)
+        found = growth.measure_lookups(routers, ranged, sizes.lookups, sizes.spread, steps.next)
     conclude_growth(results, hashed, grown)
     conclude_lookups(results, found, sizes.counts)
 

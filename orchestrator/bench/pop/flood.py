@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.pop.links import OUTSIDE, Links
 from orchestrator.bench.pop.shots import datagram, raw_socket
+from orchestrator.bench.pop.world import IPV4
 from orchestrator.errors import Refused
 from orchestrator.lab.layout import MARK
 

@@ -1,4 +1,4 @@
-"""The namespaces of a point of presence, and the links between them.
+"""The namespaces of a point of presence, their links, and what arrives in the WAN.
 
                                      ┌ uplink ═══════════════════════════ edge ┐
     outside ── eth0 ══ out ─ [edge] ─┤ s1 ══ service ─ [server1] ─ inside ══ in1 ├─ wan
@@ -9,13 +9,18 @@
 Servers' kernels route what their filter lets pass. Answers go from the WAN straight back, in IPv4 only: of IPv6 it is
 counted what arrives. Segments are not joined or split by any interface, and neighbours are fixed, except where servers
 meet. No interface says anything by itself: a server has IPv6 addresses on `rehome` alone.
+
+`Wan` counts packets and bytes at the WAN's end: those of attacks and of permitted traffic, by port.
 """
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -23,9 +28,10 @@ from typing import TypeVar
 from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_MULTICAST, IFF_UP
 
-from orchestrator.bench.pop.grid import IPV4
+from orchestrator.bench.pop.world import ATTACKED_PORT, IPV4, PERMITTED_PORT
 from orchestrator.compile.edgeprogram import Way
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
+from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.bridges import rehome_addresses
 from orchestrator.lab.layout import Layout
@@ -53,6 +59,8 @@ _ROUTING = {
 }  # fmt: skip
 _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 """Of servers only: the WAN's end takes what arrives, and nothing goes round."""
+_KINDS = {"attack": ATTACKED_PORT, "permitted": PERMITTED_PORT}
+_TABLE = "aclbench"
 
 
 class Links:
@@ -215,3 +223,63 @@ def _up(name: str) -> None:
 
 def _find_index(routes: IPRoute, name: str) -> int:
     return int(routes.link_lookup(ifname=name)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets and bytes, with their IP headers."""
+
+    packets: int
+    bytes: int
+
+    def since(self, before: Counted) -> Counted:
+        """Return what was counted since an earlier count."""
+        return Counted(self.packets - before.packets, self.bytes - before.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The arrivals so far."""
+
+    attack: Counted
+    permitted: Counted
+
+    def since(self, before: Arrived) -> Arrived:
+        """Return what arrived since an earlier count."""
+        return Arrived(self.attack.since(before.attack), self.permitted.since(before.permitted))
+
+
+class Wan:
+    """The WAN's end of a point of presence.
+
+    It counts arrivals before its kernel looks at them.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        counters = "\n".join(f"counter {name} {{ }}" for name in _KINDS)
+        rules = "\n".join(f'udp dport {port} counter name "{name}"' for name, port in _KINDS.items())
+        hook = "type filter hook prerouting priority raw; policy accept;"
+        self._run_nft(text=f"table inet {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
+
+    def count_arrived(self) -> Arrived:
+        """Count everything that has arrived so far."""
+        document = json.loads(self._run_nft("-j", "list", "counters", "table", "inet", _TABLE))
+        found = {
+            each["counter"]["name"]: Counted(each["counter"]["packets"], each["counter"]["bytes"])
+            for each in document["nftables"]
+            if "counter" in each
+        }
+        return Arrived(found["attack"], found["permitted"])
+
+    def _run_nft(self, *arguments: str, text: str = "") -> str:
+        command = ["nft", *(arguments or ("-f", "-"))]
+        try:
+            done = self._links.inside(
+                WAN, lambda: subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            )
+        except FileNotFoundError:
+            raise Missing("there is no program 'nft' here: apt-get install nftables") from None
+        if done.returncode:
+            raise Refused(f"nft: {done.stderr.strip()[:500]}")
+        return done.stdout

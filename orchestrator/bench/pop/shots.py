@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from orchestrator.bench.pop.edge import EdgeSwitch
-from orchestrator.bench.pop.grid import Grid
 from orchestrator.bench.pop.links import EDGE, EDGE_MAC, OUTSIDE, SENDER_MAC, Links
-from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT
+from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT, Grid
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.network import INTERFACE
 from orchestrator.lab.processes import wait_until

@@ -1,4 +1,7 @@
-"""Tenants with chunks over a grid, their servers, and the lines to them. Pure.
+"""Worlds: blocks of an IP version, tenants with chunks, servers, and lines to them. Pure.
+
+The grid has 65,536 blocks: every /16 of IPv4, or every /48 of 2001:db8::/32. A /48 is the longest chunk that the edge's
+hash takes: it fills the field that is hashed. Senders are in blocks that nobody owns.
 
 Every tenant owns so many blocks, drawn from a seed among those that a kernel routes. In its first block it has one
 machine, which permits datagrams of one client to one port, and nothing else.
@@ -14,15 +17,74 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.bench.pop.grid import BLOCKS, HOST, IPV4, Grid
-from orchestrator.edge.chunks import Allocation, allocate
+from orchestrator.edge.chunks import Allocation, Chunking, allocate
 from orchestrator.edge.hashing import U64
 from orchestrator.edge.lines import I64, Shape, build
-from orchestrator.policy.addresses import Addresses, Prefix, format_address
+from orchestrator.policy.addresses import Addresses, Family, Prefix, format_address
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.policy.protocols import UDP
+
+BLOCKS = 1 << 16
+HOST = 29 << 8 | 40
+"""The host part of machines, and of packets that are for a block and no host of its own."""
+_PRIVATE, _LOOPBACK, _LINK_LOCAL, _FIRST, _LAST = 10, 127, 169 << 8 | 254, 1, 223
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Blocks of an IP version from chunk `first`, a permitted client, a foreign address."""
+
+    chunking: Chunking
+    first: int
+    client: Prefix
+    stranger: int
+
+    @property
+    def family(self) -> Family:
+        return self.chunking.family
+
+    @cached_property
+    def every(self) -> U64:
+        """The chunks of all blocks."""
+        return np.arange(self.first, self.first + BLOCKS, dtype=np.uint64)
+
+    @cached_property
+    def routable(self) -> U64:
+        """Those that a kernel forwards to."""
+        if self.family is Family.IPV6:
+            return self.every
+        head = self.every >> np.uint64(8)
+        good = (head >= _FIRST) & (head <= _LAST) & (head != _PRIVATE) & (head != _LOOPBACK)
+        routed: U64 = self.every[good & (self.every != _LINK_LOCAL)]
+        return routed
+
+    @property
+    def hosts(self) -> int:
+        """How many addresses a block has."""
+        return 1 << (self.family.bits - self.chunking.length)
+
+    def addresses(self, keys: U64, hosts: Sequence[int] | None = None) -> list[int]:
+        """An address in each chunk: by default that with the machines' host part."""
+        parts = hosts or [HOST] * len(keys)
+        return [key * self.hosts + part for key, part in zip(keys.tolist(), parts, strict=True)]
+
+
+def _make_grid(space: str, length: int, client: str, stranger: str) -> Grid:
+    space_, client_, stranger_ = map(Prefix.parse, (space, client, stranger))
+    chunking = Chunking(space_.family, length)
+    return Grid(chunking, chunking.key(space_.network), client_, stranger_.network)
+
+
+def figure_prefix(grid: Grid) -> str:
+    """Return the prefix of a grid's figure names: empty for IPv4."""
+    return "" if grid.family is Family.IPV4 else f"ipv{grid.family.value}_"
+
+
+IPV4 = _make_grid("0.0.0.0/0", 16, "10.0.0.170", "10.0.0.9")
+IPV6 = _make_grid("2001:db8::/32", 48, "fd00::170", "fd00::9")
+
 
 PERMITTED_PORT, ATTACKED_PORT = 7, 666
 _MACHINE_MAC = 0x0AAC1F050000

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.qualify.inventory import Host, Inventory
-from orchestrator.bench.qualify.limits import Limits, Measure
-from orchestrator.bench.qualify.pairgauges import OCTETS, Load, Pair, Remote
+from orchestrator.bench.qualify.pairgauges import OCTETS, Limits, Load, Measure, Pair, Remote
 from orchestrator.bench.results import Figure, Results, Series, Target, in_digits
 from orchestrator.bench.traffic.line import PAGE
 from orchestrator.errors import AclflowError, Missing, Refused, Unreachable

@@ -6,6 +6,6 @@ domains.py          one rule of a domain while another is filled, on PostgreSQL
 services.py         CPU time of changes with one and with two services, without HTTP
 wholeservices.py    the same with processes of the product
 kills.py            writes lost, and how soon they go on, where a service, a controller or connections are killed
-serviceprocesses.py services as processes, and points that follow them; rulewriters.py, ledswitches.py: what is beside
+serviceprocesses.py services as processes, and points that follow them
 suite.py            worlds of two sizes in turns, the ratios of their costs, and all else
 """

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Figure, Results, Target
-from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, lostsyns, matrix
+from orchestrator.bench.state_sync import clustercuts, copies, failover, losses, matrix
 from orchestrator.bench.state_sync.peers import Peers
 from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent
 from orchestrator.bench.state_sync.syncworld import AT_ONCE, ENDS, MEMBERS, Between, Sizes, World
@@ -38,7 +38,7 @@ def expect_length(*, quick: bool) -> Expected:
     """How long a run is."""
     sizes = Sizes.quick() if quick else Sizes.full()
     settings = 3 * len(Context) * len(Confirmation) * len(MEMBERS) * len(AT_ONCE) + 4 * len(MEMBERS)
-    copied = (len(MEMBERS) + 1) * _COPIES_AS + _LOST_AS * len(lostsyns.KINDS) * len(AT_ONCE)
+    copied = (len(MEMBERS) + 1) * _COPIES_AS + _LOST_AS * len(matrix.SYN_KINDS) * len(AT_ONCE)
     failed = 3 + _LOSSES_AS * len(losses.SETTINGS)
     return Expected(sizes.runs * (settings + 1 + len(_BESIDE) + copied) + failed * sizes.failovers, _EACH_S[quick])
 
@@ -61,7 +61,7 @@ def measure_suite(sizes: Sizes, progress: Progress, prefix: str = "ssb-", *, jou
         programs = stack.enter_context(Programs(world))
         web = stack.enter_context(Web(world, _make_folder(stack), ENDS))
         matrix.conclude(results, matrix.measure(programs, web, sizes, steps, kept))
-        lostsyns.measure(results, world, programs, web, sizes, steps, kept)
+        matrix.measure_lost_syns(results, world, programs, web, sizes, steps, kept)
         others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
         folder = _make_folder(stack)
         peers = Peers(others, stack.enter_context(Web(others, folder, ENDS)), folder)
@@ -167,7 +167,7 @@ _NOTES = (
     "(swept_restarts, for each connection). At NONE that table has the open connections, too, at ESTABLISHED they have "
     "one of their own. swept_dirty: the same without transactions, which lock nothing",
     "lost_syns_...: mean set-up time (FULL, transactions, synchronous) of larger clusters in times of that of three "
-    f"members whose firewall loses one SYN of {lostsyns.LOST_OF:,}; its client sends it again after a second. "
+    f"members whose firewall loses one SYN of {matrix.LOST_OF:,}; its client sends it again after a second. "
     "no_lost_syns_...: the same where it loses none",
     "lost_none, lost_established_..., lost_full_...: connections lost with their firewall, of 1,000 of which others "
     "had been told what the setting tells them, and of those of 100 more that opened while its messages were lost. The "
