@@ -13,8 +13,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import STDIN
 from orchestrator.cli.membership import EnrolFile, enrolment_token
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, DomainName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client

@@ -1,4 +1,4 @@
-"""`aclflow events`: what happened, and what happens."""
+"""`aclflow events` and `aclflow status`: what happened and happens, and how the whole service is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
+from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.tables import Shown
-from orchestrator.cli.terminal import json_line, say
+from orchestrator.cli.terminal import json_line, remark, say
 from orchestrator.client import Client
 from orchestrator.wire.events import Event
 
@@ -81,3 +82,24 @@ def _make_row(event: Event) -> tuple[object, ...]:
 
 def _spell_value(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@taking
+def status(shown: Shown, url: Url = None) -> None:
+    """Show problems of the whole service, and the commands that help.
+
+    They are hosts that are behind, silent, drifted or refused, quotas with 80 % used or one left, and certificates that
+    end soon. Ends with 1 if there is anything. For operators.
+    """
+    with service(url) as client:
+        found = client.read_status()
+    if found.concerns or not shown.is_for_people:
+        rows = ((one.kind, one.domain, one.text, one.command) for one in found.concerns)
+        shown.say(found, ("what", "domain", "says", "try"), rows)
+    else:
+        say(f"all is in force: domains {found.domains}, hosts {found.hosts}, tenants {found.tenants}")
+    if shown.is_for_people:
+        last = found.last_backup
+        remark(f"last backup: {last:%Y-%m-%d %H:%M} UTC" if last else "no backup is known (`aclflow db backup FILE`)")
+    if found.concerns:
+        raise typer.Exit(ANSWER_IS_NO)

@@ -9,8 +9,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.options import DomainName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
 from orchestrator.statesync.conntrackd import PORT, SharedTracking

@@ -14,8 +14,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, DomainName, Url, taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import at_work, say, say_json
 from orchestrator.client import Client

@@ -10,8 +10,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import MOST_SHOWN, ask_to_drop
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import GroupName, OfTenant
-from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.options import AsJson, GroupName, OfTenant, Url, prefix_of, taking
 from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json

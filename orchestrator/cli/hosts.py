@@ -14,8 +14,7 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import BRIDGE, AsJson, Bridge, Url, taking
+from orchestrator.cli.options import BRIDGE, AsJson, Bridge, DomainName, HostName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import complain, remark, say, say_json
 from orchestrator.errors import BadInput, NotFound

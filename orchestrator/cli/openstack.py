@@ -18,8 +18,7 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.names import DomainName, TenantName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, DomainName, TenantName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import at_work, complain, say, say_json
 from orchestrator.client import Client

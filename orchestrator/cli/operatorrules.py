@@ -12,8 +12,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import MOST_SHOWN, Asking, end_unless, say_headline, say_rest
 from orchestrator.cli.acl.servicelists import Waiting, say_rules
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.options import DomainName, Url, taking
 from orchestrator.cli.proposals import say_proposal
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleOptions, naming_rules
 from orchestrator.cli.tables import Shown

@@ -1,4 +1,4 @@
-"""Options that several commands share, as one value each.
+"""Options that several commands share, as one value each, and arguments that name things.
 
 A group of options is a frozen dataclass whose fields are annotated as Typer wants parameters; `taking` turns a
 parameter of that type into its options, and hands the command the value:
@@ -294,3 +294,28 @@ def _read_text(path: Path, option: str) -> str:
         raise Missing(f"{path} cannot be read: {error.strerror}", place=option) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not UTF-8 text", place=option) from None
+
+
+def _tell_order(ctx: Any, value: str | None) -> str | None:
+    """Answer the old way of naming the tenant with the new one."""
+    if value is not None:
+        raise BadInput(f"the tenant comes first now: {ctx.command_path} {value} ...", place="--tenant")
+    return value
+
+
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", autocompletion=complete.tenants)]
+DomainName = Annotated[
+    str, typer.Argument(metavar="DOMAIN", help="The security domain.", autocompletion=complete.domains)
+]
+HostName = Annotated[str, typer.Argument(metavar="HOST", help="The host's name.", autocompletion=complete.hosts)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete.groups)]
+
+
+@dataclass(frozen=True, slots=True)
+class OfTenant:
+    """The tenant as the first argument; its old option answers with that."""
+
+    tenant: TenantName
+    former: Annotated[str | None, typer.Option("--tenant", "-t", hidden=True, is_eager=True, callback=_tell_order)] = (
+        None
+    )

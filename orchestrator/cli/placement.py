@@ -10,8 +10,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import DomainName, TenantName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.options import DomainName, TenantName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say
 from orchestrator.client.placement import PlacedRule

@@ -11,9 +11,8 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.datapaths import DatapathId, datapath
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.domains import DatapathId, datapath
+from orchestrator.cli.options import TenantName, Url, taking
 from orchestrator.cli.tables import Line, Report, Shown, Table
 from orchestrator.cli.terminal import say
 from orchestrator.client import Host

@@ -10,8 +10,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import as_it_was_shown
 from orchestrator.cli.acl.servicelists import Waiting, follow
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, DomainName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.client import Client, Written

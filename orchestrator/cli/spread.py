@@ -13,8 +13,7 @@ import typer
 from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import RunDir, Url, taking
+from orchestrator.cli.options import DomainName, RunDir, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, several
 from orchestrator.client import Client

@@ -11,8 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import MOST_SHOWN, as_it_was_shown, end_unless, is_sure, say_rest
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.options import AsJson, TenantName, Url, prefix_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json, several
 from orchestrator.client import Client

@@ -11,8 +11,7 @@ from orchestrator.cli.acl.convert import NATIVE
 from orchestrator.cli.acl.proposal import propose, say_proposal
 from orchestrator.cli.connection import service
 from orchestrator.cli.files import File, Output, read_file, whole, write_output
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Reading, Url, taking
+from orchestrator.cli.options import AsJson, Reading, TenantName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.policy.formats.registry import write

@@ -14,8 +14,7 @@ from orchestrator.cli.acl.proposal import as_it_was_shown, ask_to_drop
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import STDIN, File, LiveList, read_file, text_of, whole, write_output
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Judging, Reading, Url, refuse_tracked, taking
+from orchestrator.cli.options import AsJson, Judging, Reading, TenantName, Url, refuse_tracked, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.describe import judged_expectations

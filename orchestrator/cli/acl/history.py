@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl.trace import Asking, endpoint_addresses
+from orchestrator.cli.acl.trace import Asking, PacketOptions, endpoint_addresses
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import LiveList, read_file, whole
 from orchestrator.cli.options import AsJson, Reading, taking
-from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.client import Client
 from orchestrator.client.records import Json

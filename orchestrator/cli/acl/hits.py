@@ -12,8 +12,7 @@ import typer
 
 from orchestrator.cli.connection import service
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import Url, taking
+from orchestrator.cli.options import TenantName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say
 from orchestrator.wire.hits import RuleHits, TierWord, Unused

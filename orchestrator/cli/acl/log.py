@@ -16,8 +16,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.proposal import as_it_was_shown
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import DomainName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, DomainName, Url, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Client

@@ -11,8 +11,7 @@ import typer
 from orchestrator.cli.acl.proposal import Asking, is_agreed, propose
 from orchestrator.cli.acl.servicelists import Despite, Waiting, follow, say_rules
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, TenantName, Url, taking
 from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions, naming_rules
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark

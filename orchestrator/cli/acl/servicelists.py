@@ -19,8 +19,7 @@ from orchestrator.cli.acl.traffic import MOST_HOURS, say_traffic
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.exitcodes import ANSWER_IS_NO
 from orchestrator.cli.files import LiveList, read_file, refuse_losses, whole, write_output
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Reading, Url, taking
+from orchestrator.cli.options import AsJson, Reading, TenantName, Url, taking
 from orchestrator.cli.tables import Form, Shown
 from orchestrator.cli.terminal import at_work, remark, say, say_json, several
 from orchestrator.client import Client, Review, Written

@@ -9,8 +9,7 @@ import typer
 
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.names import TenantName
-from orchestrator.cli.options import AsJson, Url, end_of, taking
+from orchestrator.cli.options import AsJson, TenantName, Url, end_of, taking
 from orchestrator.cli.tables import Shown
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.policy.findings import Kind

@@ -30,14 +30,14 @@ DOMAIN = Branch(
                 Leaf("remove", "Forget a tenant's network port.", "domains:remove_endpoint"),
             ),
         ),
-        Leaf("invite", "Make a one-time token for an enforcer to enrol with.", "enrolment:invite"),
+        Leaf("invite", "Make a one-time token for an enforcer to enrol with.", "domains:invite"),
         Branch(
             "group",
             "Tokens that the machines of a cloud's group enrol with.",
             (
-                Leaf("invite", "Make a token for the machines of a group.", "enrolment:invite_group"),
-                Leaf("list", "List the tokens of groups.", "enrolment:list_groups"),
-                Leaf("remove", "Make the token of a group invalid.", "enrolment:remove_group"),
+                Leaf("invite", "Make a token for the machines of a group.", "domains:invite_group"),
+                Leaf("list", "List the tokens of groups.", "domains:list_groups"),
+                Leaf("remove", "Make the token of a group invalid.", "domains:remove_group"),
             ),
         ),
         Branch(
@@ -100,9 +100,11 @@ HOST = Branch(
             "services",
             "What endpoints need to come up, answered by this machine: addresses, a router, names.",
             (
-                Leaf("run", "Answer the endpoints of this machine's switch.", "hostservices:run"),
-                Leaf("show", "Show which addresses are offered to whom.", "hostservices:show"),
-                Leaf("remove", "Take addresses, routes and guards of the services away.", "hostservices:remove"),
+                Leaf("run", "Answer the endpoints of this machine's switch.", "hostsetup:run_services"),
+                Leaf("show", "Show which addresses are offered to whom.", "hostsetup:show_services"),
+                Leaf(
+                    "remove", "Take addresses, routes and guards of the services away.", "hostsetup:withdraw_services"
+                ),
             ),
         ),
     ),
