@@ -1,6 +1,6 @@
-"""Match fields: what a rule can ask of a packet.
+"""Packets, and match fields: what a rule can ask of a packet.
 
-Each is declared here once, and everything else reads it from here.
+Each field is declared here once, and everything else reads it from here.
 
 A field has one name in a packet, one attribute in a rule that asks for it, and one axis in a box of packet space:
 
@@ -32,14 +32,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from orchestrator.policy.addresses import ANY, Family
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
 
-if TYPE_CHECKING:
-    from orchestrator.policy.model.packet import Packet
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The fields of a packet that a policy can look at.
+
+    `protocol` is the upper-layer protocol, found behind IPv6 extension headers; an IPv6 later fragment has
+    IPV6_FRAGMENT (44), for its upper layer cannot be known. Ports, ICMP and flags are zero where there are none. `dscp`
+    are the six bits of an IP header that say how it is treated.
+    """
+
+    family: Family
+    source: int
+    destination: int
+    protocol: int
+    source_port: int = 0
+    destination_port: int = 0
+    icmp_type: int = 0
+    icmp_code: int = 0
+    tcp_flags: int = 0
+    dscp: int = 0
+    later_fragment: bool = False
+
 
 OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 """The ICMP that an IP version has; a packet with the other's number has neither type nor code."""

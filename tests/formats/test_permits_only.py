@@ -9,8 +9,8 @@ from law_examples import examples
 from strategies import acls
 
 from orchestrator.errors import TooLarge
-from orchestrator.policy.formats import permits_only
-from orchestrator.policy.formats.permits_only import reduce_permits
+from orchestrator.policy.formats import one_sided
+from orchestrator.policy.formats.one_sided import reduce_permits
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.oracle import first_match
 from orchestrator.policy.ports import PortRange
@@ -33,7 +33,7 @@ def test_a_whole_packet_passes_by_a_permit_less_the_denies_above(acl: Acl) -> No
 
 
 def test_a_permit_in_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permits_only, "MOST_PIECES", 1)
+    monkeypatch.setattr(one_sided, "MOST_PIECES", 1)
     port = (PortRange(22, 22),)
     deny = Rule(RuleId("deny"), Action.DENY, protocol=6, source_ports=port, destination_ports=port)
     with pytest.raises(TooLarge, match="what the denies above leave of it") as caught:

@@ -1,8 +1,13 @@
-"""Write lists for systems that match the far side of whole packets only.
+"""Write lists for systems that match only the far side, or know no denies.
 
-They never look at source ports or flags.
+Security groups and network policies never look at source ports or flags: here is what they cannot say of a rule, and
+what a box comes to in their words. Without denies a list is its permits, each less the denies before it:
 
-Security groups and network policies: what they cannot say of a rule, and what a box comes to in their words.
+    deny   tcp from 10.1.0.0/16                       permit tcp from 10.0.0.0/16, 10.2.0.0/15, ... (not 10.1.0.0/16)
+    permit tcp from 10.0.0.0/8       becomes          and no word of the deny
+
+The pieces are exact in the algebra of packet space, and disjoint from every deny above. Such systems decide about whole
+packets, so fragments are left out of account.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
 from orchestrator.policy.formats.formatlimits import (
@@ -26,7 +32,7 @@ from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
-from orchestrator.policy.space import ALL_BYTES, Box
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything, merge_boxes, remaining
 
 _REAL_PROTOCOLS = ALL_BYTES & ~(1 << IPV6_FRAGMENT)
 """Those that a whole packet can have."""
@@ -145,3 +151,33 @@ def _list_kinds(box: Box) -> Iterator[tuple[int | None, int | None]]:
 
 def _list_members(bits: int) -> list[int | None]:
     return [number for number in range(256) if bits >> number & 1]
+
+
+MOST_PIECES = 10_000
+"""A permit that falls into more pieces than this is refused."""
+
+
+def reduce_permits(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tuple[Box, ...]]]:
+    """Yield each permit of one direction, with its packets that no earlier deny matches.
+
+    `acl` resolves the rules' groups. Raises TooLarge, with the rule as its place.
+    """
+    denies: list[Box] = []
+    for rule in rules:
+        boxes = _make_whole_boxes(rule, acl)
+        if rule.action is Action.DENY:
+            denies += boxes
+            continue
+        pieces: Sequence[Box] = boxes
+        for deny in denies:
+            pieces = list(remaining(pieces, (deny,)))
+            if len(pieces) > MOST_PIECES:
+                raise TooLarge(
+                    f"what the denies above leave of it falls into more than {MOST_PIECES} pieces", place=rule.id
+                )
+        yield rule, tuple(pieces) if pieces == boxes else merge_boxes(pieces)
+
+
+def _make_whole_boxes(rule: Rule, acl: Acl) -> list[Box]:
+    found = (box.intersect(everything(box.family)._replace(fragments=WHOLE)) for box in boxes_of(rule, acl.groups))
+    return [box for box in found if box is not None]

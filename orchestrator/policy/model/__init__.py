@@ -2,7 +2,8 @@
 
 Everything here is frozen and valid from birth: whoever holds a `Rule` or an `Acl` holds a right one. Text is read
 elsewhere (`formats/`); these classes refuse wrong values with the place inside the value (``source_ports``), and
-readers put the outer place in front of it (``rules[3].source_ports``).
+readers put the outer place in front of it (``rules[3].source_ports``). A `Packet` is declared with
+the fields that rules ask for (`../fields.py`).
 
     Policy ── tenants ── Tenant ── acl ── Acl ── rules ── Rule
        │                    └── prefixes          └── groups (named address sets)
@@ -11,11 +12,11 @@ readers put the outer place in front of it (``rules[3].source_ports``).
     givennames.py    ids and names, and which are refused
     rule.py          one line of a list
     acl.py           named address sets, lists, and the security domain of the tenants that have them
-    packet.py        what is decided about
 """
 
 from __future__ import annotations
 
+from orchestrator.policy.fields import Packet
 from orchestrator.policy.model.acl import (
     HIGHEST_PATH_MTU_RATE,
     PATH_MTU_RATE,
@@ -32,7 +33,6 @@ from orchestrator.policy.model.acl import (
     trusted_acl,
 )
 from orchestrator.policy.model.givennames import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
-from orchestrator.policy.model.packet import Packet
 from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
 
 __all__ = [

@@ -28,10 +28,10 @@ from orchestrator.policy.formats.aerleon.library import Term
 from orchestrator.policy.formats.aerleon.source import TermLines, filters_of
 from orchestrator.policy.formats.aerleon.terms import services_of
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
+from orchestrator.policy.formats.lineboxes import EVERYWHERE, Sides, by_version
 from orchestrator.policy.formats.lists import Chosen, choose, refuse_two_for_one
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
-from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version
 from orchestrator.policy.model import Action, Direction, check_name
 from orchestrator.policy.space import everything
 

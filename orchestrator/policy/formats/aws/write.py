@@ -19,8 +19,7 @@ from orchestrator.policy.formats.aws.acls import BLOCKS, LAST_NUMBER
 from orchestrator.policy.formats.aws.groups import PERMISSIONS, RANGES
 from orchestrator.policy.formats.aws.services import EVERY, PORTED, ends_of, word_of
 from orchestrator.policy.formats.formatlimits import Limit, add_lines
-from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
-from orchestrator.policy.formats.permits_only import reduce_permits
+from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, reduce_permits, services_of
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT

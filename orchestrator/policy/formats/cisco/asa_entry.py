@@ -20,8 +20,7 @@ from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
 from orchestrator.policy.formats.cisco import asa_groups
 from orchestrator.policy.formats.cisco.accesslist import Config, Entry
 from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, Words, port_spans
-from orchestrator.policy.formats.lineboxes import Axes
-from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, protocol_of
+from orchestrator.policy.formats.lineboxes import EVERYWHERE, Axes, Sides, by_version, protocol_of
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, WHOLE

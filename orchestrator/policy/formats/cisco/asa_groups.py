@@ -17,7 +17,7 @@ from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.cisco.accesslist import Config
 from orchestrator.policy.formats.cisco.fieldwords import PORT_OPERATORS, PROTOCOLS, Words, port_spans
 from orchestrator.policy.formats.cisco.groups import address_range, members
-from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
+from orchestrator.policy.formats.lineboxes import Axes, Sides, icmp_axes, sides_of
 from orchestrator.policy.formats.portnames import (
     CISCO_ICMP,
     PORTS,
@@ -27,7 +27,6 @@ from orchestrator.policy.formats.portnames import (
     masked_addresses,
     prefix_spans,
 )
-from orchestrator.policy.formats.unified import Sides, sides_of
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import WHOLE
 from orchestrator.policy.spans import Span, Spans, union

@@ -20,9 +20,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Doubt, shown
 from orchestrator.policy.formats.chains import follow
-from orchestrator.policy.formats.iptables.quoting import words_of
-from orchestrator.policy.formats.iptables.ruleline import read_line
-from orchestrator.policy.formats.iptables.whole import for_whole_packets
+from orchestrator.policy.formats.iptables.ruleline import for_whole_packets, read_line, words_of
 from orchestrator.policy.formats.results import NOT_SAID, Effect, Imported, Interfaces, Loss, Notes, Options
 from orchestrator.policy.formats.tables import NOT_GIVEN, Chain, Line, decides
 from orchestrator.policy.model import Action, Direction

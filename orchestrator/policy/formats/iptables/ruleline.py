@@ -1,19 +1,79 @@
-"""Read one line of iptables-save as boxes of packet space and remaining doubts.
+"""Lines of iptables-save: their words, and what they match as boxes of packet space.
 
-An option that is not in the table of `options` is a doubt, never an error: whether a doubt costs anything depends on
-where the line stands and what it does.
+Words are separated by blanks, with quotes as iptables-restore takes them. An option that is not in the table of
+`options` is a doubt, never an error: whether a doubt costs anything depends on where the line stands and what it does.
+
+Whole packets take two lines in ip6tables: one for unfragmented packets, one for first fragments. ip6tables finds the
+protocol of a later fragment too, so `-p esp` alone matches them, and it has no match for "not a later fragment":
+together these two lines say it.
 """
 
 from __future__ import annotations
+
+import re
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, marker_in, plain
 from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
-from orchestrator.policy.formats.iptables.quoting import Quoted
 from orchestrator.policy.formats.results import Interfaces
 from orchestrator.policy.formats.tables import PASSING, UNCLEAR, Line, Match
+
+_WORD = re.compile(r'\s*(?:([^\s"]*)"((?:[^"\\]|\\.)*)"|([^\s"]+))(?=\s|$)')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class Quoted(str):
+    """A word that stood in quotes: a value, never an option."""
+
+    __slots__ = ()
+
+
+def words_of(text: str) -> list[str]:
+    """Split a line. Raises BadInput for a quote that does not end."""
+    if '"' not in text:
+        return text.split()
+    words: list[str] = []
+    place = 0
+    end = len(text.rstrip())
+    while place < end:
+        found = _WORD.match(text, place)
+        if found is None:
+            raise BadInput("a quote does not end, or something follows it without a blank")
+        place = found.end()
+        before, quoted, bare = found.groups()
+        if bare is not None:
+            words.append(bare)
+        else:  # as in --log-prefix="in: "
+            value = _ESCAPED.sub(r"\1", quoted)
+            words.append(before + value if before else Quoted(value))
+    return words
+
+
+UNFRAGMENTED = ("-m", "ipv6header", "!", "--header", "ipv6-frag", "--soft")
+FIRST_FRAGMENT = ("-m", "frag", "--fragfirst")
+
+
+def for_whole_packets(one: list[str], other: list[str]) -> list[str] | None:
+    """Return the words of the single line that two lines are equal to, or None.
+
+    The result starts with ``! -f``, which reads as "no later fragments" in either IP version.
+    """
+    for first, second in ((UNFRAGMENTED, FIRST_FRAGMENT), (FIRST_FRAGMENT, UNFRAGMENTED)):
+        rest = _leave_out(one, first)
+        if rest is not None and rest == _leave_out(other, second):
+            return ["!", "-f", *rest]
+    return None
+
+
+def _leave_out(words: list[str], part: tuple[str, ...]) -> list[str] | None:
+    size = len(part)
+    for start in range(len(words) - size + 1):
+        found = words[start : start + size]
+        if tuple(found) == part and not any(isinstance(word, Quoted) for word in found):
+            return words[:start] + words[start + size :]
+    return None
 
 
 def read_line(words: list[str], number: int, text: str, family: Family, interfaces: Interfaces) -> Line:

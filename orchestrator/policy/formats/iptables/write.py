@@ -26,7 +26,7 @@ from orchestrator.policy.formats.formatlimits import (
     without_icmp_type,
 )
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
-from orchestrator.policy.formats.iptables.whole import FIRST_FRAGMENT, UNFRAGMENTED
+from orchestrator.policy.formats.iptables.ruleline import FIRST_FRAGMENT, UNFRAGMENTED
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange

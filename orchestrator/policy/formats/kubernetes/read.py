@@ -30,11 +30,10 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lineboxes import Axes
+from orchestrator.policy.formats.lineboxes import EVERYWHERE, Axes, Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
-from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.formats.yaml_text import line_of, load_documents
 from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT

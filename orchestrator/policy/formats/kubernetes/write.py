@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from orchestrator.policy.formats.formatlimits import Limit, add_lines, all_may_pass, without_icmp_type
 from orchestrator.policy.formats.kubernetes.read import API_VERSION, IDS, KIND, PROTOCOLS, TYPES
-from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
-from orchestrator.policy.formats.permits_only import reduce_permits
+from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, reduce_permits, services_of
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Direction, Rule
 from orchestrator.policy.protocols import WITH_PORTS

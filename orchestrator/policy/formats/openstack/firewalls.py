@@ -19,12 +19,11 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lineboxes import Axes
+from orchestrator.policy.formats.lineboxes import Axes, Sides, by_version, sides_of
 from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.openstack.groups import EVERY_OR_ZERO, protocol_of
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
-from orchestrator.policy.formats.unified import Sides, by_version, sides_of
 from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import WITH_PORTS

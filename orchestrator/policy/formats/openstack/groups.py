@@ -21,11 +21,10 @@ from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lineboxes import Axes, icmp_axes
+from orchestrator.policy.formats.lineboxes import Axes, Sides, by_version, icmp_axes, sides_of, sides_of_prefixes
 from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.portnames import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
-from orchestrator.policy.formats.unified import Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, NUMBERS, UDPLITE, WITH_PORTS, parse_protocol

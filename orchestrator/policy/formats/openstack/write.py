@@ -23,9 +23,8 @@ from orchestrator.policy.formats.formatlimits import (
     versions,
     without_icmp_type,
 )
-from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, services_of
+from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, reduce_permits, services_of
 from orchestrator.policy.formats.openstack.groups import ETHERTYPES
-from orchestrator.policy.formats.permits_only import reduce_permits
 from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
