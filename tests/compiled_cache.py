@@ -13,7 +13,7 @@ from compiled_filter import carried, counted_under, limits, logs
 
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict
-from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.filters.filterrows import comment
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide

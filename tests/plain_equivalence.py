@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, WRONG_VOLUME
+from orchestrator.compile.equivalence.checks import COVERED, OUTSIDE, WRONG_VOLUME
 from orchestrator.compile.equivalence.order import Pair, overlapping
 from orchestrator.compile.equivalence.rowdecoder import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items
 from orchestrator.compile.equivalence.rulesets import Pool, Wanted

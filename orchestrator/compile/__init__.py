@@ -11,7 +11,7 @@ Read in this order:
                      entries; steps.py what changed from one version to the next: edits.py finds it, labels.py keeps
                      the order of rules, exchange.py carries it out in the list's pieces.py
     conjunctions/    lists in which rules over large groups are conjunctions (grouped.py): conjunctive.py says which,
-                     clauses.py makes their entries; sides.py and covers.py follow groups, members.py says whom
+                     clauses.py makes their entries; sides.py and covers.py follow groups
     lifting/         rules that are decided ahead of their lists
     hostprogram.py   all of it together: `compile_host`
     edgeprogram.py   what an edge switch holds; lifting/edgeheavy.py popular rules that go past the firewall servers
@@ -19,8 +19,8 @@ Read in this order:
     equivalence/     proof that a compiled program is its policy, before it is published
     cost.py          what a list will cost, before it is committed
     filters/         a policy as ordered lists for packet filters (filterlists.py), iptables.py line by line;
-                     comments.py whom a line counts for, filtercost.py what it costs; flowcache.py popular rules in
-                     front of a filter
+                     filterrows.py a filter's objects as rows, filtercost.py what they cost; flowcache.py popular
+                     rules in front of a filter
     nftables/        the lists as look-ups
     servers/         programs of firewall servers: pairs as sets, whole lists as rows for a classifier
 """

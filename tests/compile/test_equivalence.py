@@ -17,7 +17,7 @@ from law_examples import examples
 from strategies import acls, policies
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.equivalence import cover, order, prove, rowdecoder, shortestedit
+from orchestrator.compile.equivalence import checks, order, prove, rowdecoder, shortestedit
 from orchestrator.compile.hostprogram import CompileCache, compile_host
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
@@ -34,7 +34,7 @@ RULE = Cookie(Tier.HOST, Kind.RULE).pack()
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every law and every mutant, with the extension and with the oracle for it."""
     if request.param == "plain":
-        for module in (rowdecoder, cover, order, shortestedit):
+        for module in (rowdecoder, checks, order, shortestedit):
             monkeypatch.setattr(module, "native", plain_equivalence)
 
 

@@ -15,9 +15,9 @@ from references.waves import reference_turns
 from strategies import acls
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Kind
-from orchestrator.compile.filters.comments import comment, read_comment
 from orchestrator.compile.filters.filtercost import firewall_cost
 from orchestrator.compile.filters.filterlists import WORLDS, World, tenant_lists
+from orchestrator.compile.filters.filterrows import comment, read_comment
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan, plan_by_address, row_turns, waves

@@ -16,9 +16,8 @@ from strategies import policies
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filters import flowcache
 from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, Verdict, cache_table, read_table
-from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterprogram import filter_program
-from orchestrator.compile.filters.filterrows import Filter
+from orchestrator.compile.filters.filterrows import Filter, read_comment
 from orchestrator.compile.filters.flowcache import CacheEntry, FlowCache, flow_cache, prove
 from orchestrator.errors import BadInput
 from orchestrator.placement.hoist import NotTheSame

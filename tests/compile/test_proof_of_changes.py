@@ -18,7 +18,7 @@ from law_examples import examples
 from laws.test_levels_update import stories
 
 from orchestrator.compile.conjunctions import conjunctive
-from orchestrator.compile.equivalence import cover, order, prove, rowdecoder, shortestedit
+from orchestrator.compile.equivalence import checks, order, prove, rowdecoder, shortestedit
 from orchestrator.compile.hostprogram import CompileCache
 from orchestrator.compile.openflow import oxm
 from orchestrator.errors import NotEquivalent
@@ -45,7 +45,7 @@ LAWS = settings(max_examples=examples(60), deadline=None, suppress_health_check=
 @pytest.fixture(params=["native", "plain"], autouse=True)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        for module in (rowdecoder, cover, order, shortestedit):
+        for module in (rowdecoder, checks, order, shortestedit):
             monkeypatch.setattr(module, "native", plain_equivalence)
 
 

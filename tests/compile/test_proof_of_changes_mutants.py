@@ -12,7 +12,7 @@ from laws.test_levels_update import stories
 
 from orchestrator.compile.conjunctions import clauses, conjunctive
 from orchestrator.compile.conjunctions.grouped import TenantList
-from orchestrator.compile.equivalence import conjunctionsteps, memberproof, membersets
+from orchestrator.compile.equivalence import conjunctionsteps, memberproof
 from orchestrator.policy.model import ReturnTraffic, Tenant
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
@@ -46,7 +46,7 @@ def members_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def members_overlooked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membersets.Regrouped, "other_places", lambda self, side: [])
+    patch.setattr(memberproof.Regrouped, "other_places", lambda self, side: [])
 
 
 def clauses_not_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,8 @@ import pytest
 from compiled_filter import carried, counted_under
 
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterprogram import filter_program
-from orchestrator.compile.filters.filterrows import filter_row
+from orchestrator.compile.filters.filterrows import filter_row, read_comment
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import Legs
 from orchestrator.enforce import gap

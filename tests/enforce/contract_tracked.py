@@ -24,7 +24,7 @@ from enforce.contract_filters import (
 from tracked_domain import conversation, trackable
 
 from orchestrator.compile.cookies import NO_ROOM, Cookie
-from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.enforce import gap
 from orchestrator.enforce.reading import are_counted
 from orchestrator.policy.addresses import Family, parse_address

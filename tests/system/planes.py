@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from system.direct import Direct
 
 from orchestrator.compile.cookies import Kind
-from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.lab import pop

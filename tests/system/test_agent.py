@@ -31,7 +31,7 @@ from system.unitrights import UNITS, USER, is_readable_by_others, with_rights_of
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.enforce.agent import DAMAGED
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver

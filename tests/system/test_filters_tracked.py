@@ -20,7 +20,7 @@ from system.test_filters_contract import RealBench
 from tracked_domain import conversation, error_about, trackable
 
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.fake import FakeIptables
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver

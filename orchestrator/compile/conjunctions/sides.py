@@ -1,8 +1,11 @@
-"""The prefixes of rules' sides, and their changes when address groups change.
+"""The prefixes of rules' sides, and which rules change when address groups change.
 
 A side stands for the shortest list of prefixes that covers its own and its groups' (`covers.py`). Each distinct side is
 worked out once, when first asked about, and followed from then on: a member more or less of a group of ten thousand
 costs the member, not the group.
+
+A rule that names groups loses the atoms of the prefixes that its side lost, and gets those of the prefixes that it
+found; the rest of its atoms stay (`Members`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from orchestrator.compile.conjunctions.covers import Cover, PrefixChange
 from orchestrator.compile.lists.edits import hunks
 from orchestrator.policy.addresses import Addresses, Family, Prefix, everything
-from orchestrator.policy.model import AddressGroup, Rule
+from orchestrator.policy.model import AddressGroup, Rule, with_sides
 from orchestrator.policy.protocols import only_family
 
 Groups = Mapping[str, AddressGroup]
@@ -145,3 +149,66 @@ def _prefix_change(old: AddressGroup, new: AddressGroup) -> PrefixChange:
         tuple(each for hunk in edit for each in old.prefixes[hunk.first : hunk.first + hunk.gone]),
         tuple(each for hunk in edit for each in new.prefixes[hunk.place : hunk.place + hunk.come]),
     )
+
+
+class RuleChange(NamedTuple):
+    """A rule whose cover changed, as rules for its lost and gained atoms.
+
+    Where both of its sides changed, all its atoms are to be made anew.
+    """
+
+    label: int
+    rule: Rule
+    lost: Rule | None = None
+    found: Rule | None = None
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members:
+    """The rules of a list that name groups, by their labels."""
+
+    users: Mapping[int, Rule]
+
+    @classmethod
+    def of(cls, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
+        """Find the rules that name groups."""
+        return cls(_find_users(labels, rules))
+
+    def without(self, gone: Iterable[int]) -> Members:
+        """Return the members after some rules went."""
+        going = self.users.keys() & gone
+        return Members({label: self.users[label] for label in self.users.keys() - going}) if going else self
+
+    def joined_by(self, labels: Iterable[int], rules: Iterable[Rule]) -> Members:
+        """Return the members after some rules came."""
+        coming = _find_users(labels, rules)
+        return Members({**self.users, **coming}) if coming else self
+
+    def concerned_rules(self, groups: Regrouping) -> tuple[RuleChange, ...]:
+        """Which rules a change of groups concerns, by ascending label."""
+        concerned = sorted(label for label, rule in self.users.items() if groups.concerns(rule))
+        found = [_rule_change(label, self.users[label], groups) for label in concerned]
+        return tuple(each for each in found if each is not None)
+
+
+def _find_users(labels: Iterable[int], rules: Iterable[Rule]) -> dict[int, Rule]:
+    return {label: rule for label, rule in zip(labels, rules, strict=True) if names_groups(rule)}
+
+
+def _rule_change(label: int, rule: Rule, groups: Regrouping) -> RuleChange | None:
+    source, destination = groups.change(rule.source), groups.change(rule.destination)
+    if source.nothing and destination.nothing:
+        return None
+    if not source.nothing and not destination.nothing:
+        return RuleChange(label, rule, anew=True)
+    side, change = ("source", source) if destination.nothing else ("destination", destination)
+    return RuleChange(label, rule, _narrow_side(rule, side, change.gone), _narrow_side(rule, side, change.come))
+
+
+def _narrow_side(rule: Rule, side: str, prefixes: tuple[Prefix, ...]) -> Rule | None:
+    """Return a rule with some prefixes for a side.
+
+    None without any, for that would mean every address.
+    """
+    return with_sides(rule, {side: Addresses(prefixes)}) if prefixes else None

@@ -20,12 +20,12 @@ Read in this order:
 
     rowdecoder.py   match bytes as boxes of intervals
     rulesets.py     rules as sets of addresses, ports, words
-    cover.py        coverage; order.py the order
+    checks.py       coverage, and what else rows are held to; order.py the order
     chain.py        a list with all that ends it; sortedrows.py rows sorted out by cookie, and their places
     shortestedit.py which rules of a list are others than before
-    listproof.py    a list's proof, from scratch and after a change, its rules' keys; checks.py what it holds rows to
+    listproof.py    a list's proof, from scratch and after a change, its rules' keys
     ledger.py       what is kept of it, of provenfacts.py
-    membersets.py   what sides stand for, followed as members come and go; memberproof.py what that leaves to be proven
+    memberproof.py  what sides stand for, followed as members come and go, and what that leaves to be proven
     conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
     lines.py        what packets ahead of the lists would have met; liftedproof.py the rows that decide there
     alonerows.py    rows of stateless rules, ahead of connections, read as a list; trackedproof.py programs that track

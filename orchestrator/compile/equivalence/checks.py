@@ -1,19 +1,34 @@
-"""Check items against their rules and each other, with errors in the list's terms."""
+"""Check items against their rules and each other, with errors in the list's terms.
+
+Items that are disjoint (`order.py` sees to that), inside their rule and together of its volume are the rule, no more
+and no less. `cover` looks at that in C. A volume is how many combinations of address, address, port, port, word,
+protocol and kind of fragment there are; it has up to 311 bits and is counted exactly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.compile import _equivalence as native
 from orchestrator.compile.equivalence.chain import Chain
-from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
 from orchestrator.compile.equivalence.order import Pair
 from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, Known, join_items
 from orchestrator.compile.equivalence.rowdecoder import Items
-from orchestrator.compile.equivalence.rulesets import expected_packets
+from orchestrator.compile.equivalence.rulesets import Wanted, expected_packets
 from orchestrator.compile.equivalence.sortedrows import check_verdict
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
 from orchestrator.program.flows import FlowTable
+
+COVERED, OUTSIDE, WRONG_VOLUME = range(3)
+
+
+def cover(items: Items, wanted: Wanted) -> tuple[int, int]:
+    """Return the first error and its item (`OUTSIDE`) or rule (`WRONG_VOLUME`).
+
+    Items are ordered by `rule`, the place of their rule in `wanted`.
+    """
+    return native.cover(items, wanted.wants, *wanted.addresses, *wanted.ports, *wanted.words)
 
 
 def check_actions(chain: Chain, added: FlowTable, changed: Mapping[int, Known], partly: Mapping[int, Known]) -> None:

@@ -22,7 +22,7 @@ from orchestrator.compile.conjunctions.conjunctive import hull, splits_ports
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
-from orchestrator.compile.equivalence.cover import COVERED, cover
+from orchestrator.compile.equivalence.checks import COVERED, cover
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rowdecoder import Items
 from orchestrator.compile.equivalence.rulesets import expected_packets

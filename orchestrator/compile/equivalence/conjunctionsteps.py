@@ -21,6 +21,7 @@ import numpy as np
 from orchestrator.compile.conjunctions.conjunctive import hull
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.equivalence.chain import RULE, Chain
+from orchestrator.compile.equivalence.checks import COVERED, cover
 from orchestrator.compile.equivalence.conjunctions import (
     Clause,
     Conjunctions,
@@ -36,9 +37,7 @@ from orchestrator.compile.equivalence.conjunctions import (
     unit_of,
     wrong_flow,
 )
-from orchestrator.compile.equivalence.cover import COVERED, cover
-from orchestrator.compile.equivalence.memberproof import prefixes_of
-from orchestrator.compile.equivalence.membersets import Regrouped, outermost
+from orchestrator.compile.equivalence.memberproof import Regrouped, outermost, prefixes_of
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, content, join_items, replace_items
 from orchestrator.compile.equivalence.rowdecoder import Items

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.checks import check_actions, check_changed, check_cover, check_order
 from orchestrator.compile.equivalence.ledger import Ledger
-from orchestrator.compile.equivalence.memberproof import check_members
-from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
+from orchestrator.compile.equivalence.memberproof import Regrouped, check_members, sides_of
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.provenfacts import NO_ITEMS, Base, Known, Users, replace_items
 from orchestrator.compile.equivalence.rowdecoder import Items

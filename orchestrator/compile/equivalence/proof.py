@@ -14,7 +14,7 @@ from orchestrator.compile.equivalence.conjunctionsteps import Change, follow_con
 from orchestrator.compile.equivalence.copyproof import check_copies, touches_copies
 from orchestrator.compile.equivalence.liftedproof import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
-from orchestrator.compile.equivalence.membersets import MemberSets
+from orchestrator.compile.equivalence.memberproof import MemberSets
 from orchestrator.compile.equivalence.rowdecoder import Items
 from orchestrator.compile.equivalence.sortedrows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.compile.equivalence.trackedproof import alone_rows, read_rows, read_whole, tracks

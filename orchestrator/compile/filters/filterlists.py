@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, LEAVES, PART_BITS, Kind
-from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.filters.filterrows import comment
 from orchestrator.compile.lists.alone import numbers_alone, rules_alone, tenant_alone
 from orchestrator.compile.lists.atoms import atoms, return_atoms
 from orchestrator.errors import AclflowError, BadPolicy

@@ -7,9 +7,12 @@
             cookie       finds the object's row when it is read back; says nothing of what counts there
 
 So it is a program like every other: its digest, its deltas, the way to an enforcement point, the copy on its disk and
-the loop that compares and repairs are those of switches. A line's comment says which rule it counts for
-(`comments.py`). A program holds the rows of every plane that some firewall of the domain has; a driver takes those of
-its own filters.
+the loop that compares and repairs are those of switches. A program holds the rows of every plane that some firewall of
+the domain has; a driver takes those of its own filters.
+
+A line's comment says which rule it counts for. A flow entry says it in its cookie (`cookies.py`); iptables and nftables
+keep a comment beside every counter instead, in words that a reader of a dump understands: ``rule 17``,
+``ingress-default 3``. The same rule may stand in several places; its hits are the sum over all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.policy.addresses import Family
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Tier
@@ -62,3 +65,24 @@ def named_row(table: int, name: str, text: str, tenant: int = 0) -> Flow:
     number = int.from_bytes(blake2b(f"{table:d} {name}".encode(), digest_size=8).digest(), "big") >> (64 - _COOKIE_BITS)
     cookie = Cookie(Tier.SERVER, Kind.STRUCTURE, number).pack()
     return Flow(table, 0, name.encode(), text.encode(), cookie, tenant)
+
+
+_COUNTED = (
+    Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN,
+)  # fmt: skip
+_WORDS: dict[Kind, str] = {kind: kind.name.lower().replace("_", "-") for kind in _COUNTED}
+_KINDS = {word: kind for kind, word in _WORDS.items()}
+
+
+def comment(kind: Kind, number: int) -> str:
+    """The comment of a rule's, a default's or return traffic's counter."""
+    return f"{_WORDS[kind]} {number}"
+
+
+def read_comment(text: str) -> tuple[Kind, int] | None:
+    """Take a comment apart; None if it is not one of ours."""
+    word, _, digits = text.partition(" ")
+    if word not in _KINDS or not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(HIGHEST_NUMBER))):
+        return None
+    number = int(digits)
+    return (_KINDS[word], number) if number <= HIGHEST_NUMBER and comment(_KINDS[word], number) == text else None

@@ -30,8 +30,8 @@ from itertools import pairwise
 from typing import NoReturn
 
 from orchestrator.compile.cookies import Kind
-from orchestrator.compile.filters.comments import comment, read_comment
 from orchestrator.compile.filters.filterlists import Part, Stage
+from orchestrator.compile.filters.filterrows import comment, read_comment
 from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import INSIDE, OUTSIDE
 from orchestrator.compile.lists.atoms import atoms

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from orchestrator.compile import _index
 from orchestrator.compile.conjunctions.conjunctive import Hull
-from orchestrator.compile.conjunctions.members import Members
-from orchestrator.compile.conjunctions.sides import Sides
+from orchestrator.compile.conjunctions.sides import Members, Sides
 from orchestrator.compile.cookies import NUMBER_BITS, Cookie, Kind
 from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one, return_atoms
 from orchestrator.compile.lists.exchange import RowChange, exchange_atoms

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orchestrator.compile.conjunctions.members import Members, RuleChange
-from orchestrator.compile.conjunctions.sides import Regrouping, Sides
+from orchestrator.compile.conjunctions.sides import Members, Regrouping, RuleChange, Sides
 from orchestrator.compile.lists.edits import Hunk, hunks_of
 from orchestrator.compile.lists.labels import Labels
 from orchestrator.policy.model import Acl, Rule, Tenant

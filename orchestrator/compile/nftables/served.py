@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.compile.cookies import Kind
-from orchestrator.compile.filters.comments import comment
 from orchestrator.compile.filters.filterlists import FilterList, World
+from orchestrator.compile.filters.filterrows import comment
 from orchestrator.compile.filters.legs import OUTSIDE
 from orchestrator.compile.filters.limits import Limits
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, world_name

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.cacherows import CacheRow, Verdict, families
-from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterlists import FilterList, Line, World
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.compile.servers.bitvectors import MOST_RULES
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.maskedword import FLAG_BITS

@@ -22,8 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from orchestrator.compile.cookies import NO_ROOM, Cookie
-from orchestrator.compile.filters.comments import read_comment
-from orchestrator.compile.filters.filterrows import Filter, filter_row
+from orchestrator.compile.filters.filterrows import Filter, filter_row, read_comment
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.enforce.changing import Changing, change_wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp

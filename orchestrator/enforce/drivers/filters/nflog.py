@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.compile.filters.limits import GROUP, OCTETS
 from orchestrator.enforce.drivers.nftables.netlink import attribute, attributes, number, replies
 from orchestrator.enforce.drivers.openflow import headers

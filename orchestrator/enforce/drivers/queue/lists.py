@@ -31,8 +31,8 @@ from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
 from orchestrator.classify.packets import Packets, Unread
 from orchestrator.classify.search import Search
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.filterlists import Stage
+from orchestrator.compile.filters.filterrows import read_comment
 from orchestrator.compile.filters.queuerows import QueueRow
 from orchestrator.enforce.driver import Stamp
 from orchestrator.policy.addresses import Family
