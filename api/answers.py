@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from typing import TypeVar
 
 import orjson
 from fastapi import Request, Response
@@ -11,8 +12,10 @@ from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.control.writequeue import Written
+from orchestrator.errors import BadInput
 from orchestrator.store.records import Reply
 from orchestrator.wire.codec import encode
+from orchestrator.wire.common import Page
 
 GENERATION = "X-Aclflow-Generation"
 GENERATIONS = "aclflow.generations"
@@ -109,3 +112,32 @@ class WrittenResponse(Response):
             await send(message)
 
         await super().__call__(scope, receive, send_stating)
+
+
+Key = TypeVar("Key", bound=str)
+Item = TypeVar("Item")
+
+
+def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Sequence[Key], Key | None]:
+    """Return a page of names after `marker`, and the next page's marker.
+
+    It has at most `limit` names. Raises BadInput when the marker is none of the names: it was removed meanwhile, so its
+    place is not known any more.
+    """
+    start = 0
+    if marker is not None:
+        try:
+            start = names.index(marker) + 1
+        except ValueError:
+            raise BadInput(f"'{marker}' is not there any more: begin anew", place="query.marker") from None
+    end = start + limit
+    return names[start:end], names[end - 1] if end < len(names) else None
+
+
+def page_of(found: Mapping[str, Item], limit: int, marker: str | None) -> Page[Item]:
+    """Return a page of items by name, or by another key, in their order.
+
+    Raises BadInput as `page_after`.
+    """
+    names, following = page_after(list(found), limit, marker)
+    return Page(tuple(found[name] for name in names), following)

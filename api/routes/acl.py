@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request, Response
+from orchestrator.store.sql.bulk import collector_paused
 
-from api.answers import answer, answer_write, etag, reply
+from api.answers import answer, answer_write, etag, page_of, reply
 from api.auth import TenantReader, TenantWriter, is_admin
 from api.context import (
     ConditionDep,
@@ -28,7 +29,6 @@ from api.history import compare_versions, find_change_of, find_neighbours, resto
 from api.inspection import draft_traffic, review, standing, trace
 from api.lean import Lean
 from api.limits import SmallBody
-from api.paging import page_of
 from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
@@ -41,7 +41,6 @@ from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken
 from orchestrator.policy.formats.native_values import an_object
 from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.store.records import Change, Reply
-from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Page

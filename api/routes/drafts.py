@@ -7,7 +7,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Response
 
-from api.answers import answer, answer_write, etag, reply
+from api.answers import answer, answer_write, etag, page_of, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -24,7 +24,6 @@ from api.context import (
     takes,
 )
 from api.lean import Lean
-from api.paging import page_of
 from api.schemas.drafts import ExpectationsPut, NewDraft, TestBody
 from orchestrator.control import expecting
 from orchestrator.policy.expectationtext import Expectations, read_expectations

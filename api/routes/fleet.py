@@ -6,24 +6,31 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from orchestrator.store.firewalls.capacities import model_of
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, log_event
 from api.limits import SmallBody
-from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
+from api.schemas.firewalls import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.control.firewalls import check_tracking
 from orchestrator.control.fleet.sizing import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
-from orchestrator.store.firewalls.capacities import model_of
 from orchestrator.store.firewalls.fleetrecords import CapacityRecord, FleetLook, FleetSettings, MemberLook, TrialSheet
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page
-from orchestrator.wire.firewalls import Plane
-from orchestrator.wire.fleet import CapacityVersion, CapacityVersions, Fleet, FleetDecision, FleetMember, FleetSamples
+from orchestrator.wire.firewalls import (
+    CapacityVersion,
+    CapacityVersions,
+    Fleet,
+    FleetDecision,
+    FleetMember,
+    FleetSamples,
+    Plane,
+)
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["fleet"], route_class=SmallBody)
 capacities = APIRouter(prefix="/v1/capacities", tags=["fleet"], route_class=SmallBody)

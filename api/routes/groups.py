@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.answers import answer, etag, reply
+from api.answers import answer, etag, page_after, page_of, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -30,7 +30,6 @@ from api.context import (
     takes,
 )
 from api.lean import Lean
-from api.paging import page_after, page_of
 from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import GroupDocument, MembersChange
 from api.schemas.common import read_prefix

@@ -12,11 +12,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.answers import answer
+from api.answers import answer, page_after
 from api.auth import DomainOwner, TenantReader, TheEnforcer
 from api.context import Limit, NameMarker, NamePath, ServicesDep, keep_in_turn
 from api.lean import Lean
-from api.paging import page_after
 from api.schemas.common import BIGGEST
 from orchestrator.policy.model import Action
 from orchestrator.program.countframes import MEDIA_TYPE

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from api.answers import answer, answer_write, etag, reply
+from api.answers import answer, answer_write, etag, page_of, reply
 from api.auth import Administrator, DomainReader
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, log_event
 from api.limits import SmallBody
-from api.paging import page_of
 from api.schemas.domains import Host
 from api.schemas.pops import (
     ChosenBody,

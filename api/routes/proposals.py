@@ -8,11 +8,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Response
 
-from api.answers import answer, answer_write, etag
+from api.answers import answer, answer_write, etag, page_of
 from api.auth import Administrator, TenantReader, TenantWriter
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep
 from api.limits import SmallBody
-from api.paging import page_of
 from api.proposing import approve, refuse, rules_of, set_approvals
 from api.schemas.drafts import ApprovalsPut, ProposedChanges, ProposedRule, Rejection
 from api.schemas.inspection import ChangeBody

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from api.answers import answer, etag, reply
+from api.answers import answer, etag, page_after, reply
 from api.auth import TenantReader, TenantWriter
 from api.context import (
     ConditionDep,
@@ -29,7 +29,6 @@ from api.context import (
     takes,
 )
 from api.limits import SmallBody
-from api.paging import page_after
 from api.proposing import PROPOSED, change_list, written_list
 from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, problem_responses

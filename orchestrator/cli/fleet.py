@@ -22,8 +22,7 @@ from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
-from orchestrator.wire.firewalls import Plane
-from orchestrator.wire.fleet import CapacityVersion, Fleet, FleetMember
+from orchestrator.wire.firewalls import CapacityVersion, Fleet, FleetMember, Plane
 
 VnfName = Annotated[
     str,

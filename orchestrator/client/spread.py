@@ -13,10 +13,10 @@ from orchestrator.client.transport import ANY_VERSION, document_of, generation_o
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, Received, decode, frames
 from orchestrator.scaling.capacity import Measured
-from orchestrator.wire.firewalls import Firewall
-from orchestrator.wire.fleet import (
+from orchestrator.wire.firewalls import (
     CapacityVersion,
     CapacityVersions,
+    Firewall,
     Fleet,
     FleetDecision,
     FleetMember,

@@ -26,8 +26,7 @@ from orchestrator.store.hits.rules import HitSum
 from orchestrator.store.points.pointrecords import Heard
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
-from orchestrator.wire.firewalls import Plane
-from orchestrator.wire.fleet import FleetSample
+from orchestrator.wire.firewalls import FleetSample, Plane
 
 _COUNT_LABELS = ("domain", "tier", "by")
 _COUNTED = {

@@ -19,8 +19,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import COMING, MemberState, Step
 from orchestrator.store.firewalls.fleetrecords import TrialSheet
-from orchestrator.wire.firewalls import Load, Plane
-from orchestrator.wire.fleet import Prediction
+from orchestrator.wire.firewalls import Load, Plane, Prediction
 
 MEASURED = [
     Measured(rules, octets, 1e6 / (5 + rules / 200 + octets / 1000))

@@ -28,8 +28,7 @@ from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.settings import Settings
 from orchestrator.store.firewalls.fleetrecords import FleetSettings
 from orchestrator.store.unit import Unit
-from orchestrator.wire.firewalls import Load, Plane
-from orchestrator.wire.fleet import FleetSample
+from orchestrator.wire.firewalls import FleetSample, Load, Plane
 
 from .conftest import SHOP, Look, Town
 

@@ -26,7 +26,7 @@ from orchestrator.policy.model import Packet, TenantId
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.scaling.buckets import BUCKETS
 from orchestrator.scaling.capacity import Measured
-from orchestrator.wire.fleet import Fleet
+from orchestrator.wire.firewalls import Fleet
 
 POP = specfile.parse(
     """

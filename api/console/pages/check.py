@@ -10,7 +10,7 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.differences import COSTS, draw_cost
 from api.console.parts.findings import ask_to_waive, draw_findings, draw_waivers, severity_words
-from api.console.parts.section import Section
+from api.console.parts.pieces import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Finding

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from nicegui import events, ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog, is_sure
-from api.console.parts.pieces import at_work, empty, heading
+from api.console.parts.pieces import Way, at_work, dialog, empty, heading, is_sure
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
 from orchestrator.client import Client, Host

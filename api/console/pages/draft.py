@@ -10,10 +10,8 @@ from nicegui import ui
 from api.console import words
 from api.console.draftedits import Draft, ReplaceAll
 from api.console.parts.desk import Desk
-from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.differences import draw_difference
-from api.console.parts.pieces import empty
-from api.console.parts.section import Section
+from api.console.parts.pieces import Section, Way, dialog, empty, is_sure
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError

@@ -8,8 +8,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.desk import Desk, DraftBar
-from api.console.parts.pieces import empty, heading
-from api.console.parts.section import working
+from api.console.parts.pieces import empty, heading, working
 from api.console.parts.view import View
 from orchestrator.client import Client
 from orchestrator.errors import AclflowError, Stale

@@ -27,8 +27,7 @@ from orchestrator.client.spread import SpreadSeen
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.statesync.status import Status, ask_all
 from orchestrator.wire.domains import Lagging
-from orchestrator.wire.firewalls import Firewall, PlaneWord
-from orchestrator.wire.fleet import Fleet, FleetDecision, FleetMember, FleetSample
+from orchestrator.wire.firewalls import Firewall, Fleet, FleetDecision, FleetMember, FleetSample, PlaneWord
 
 Clusters = Mapping[str, Sequence[str]]
 """Where the members of a domain's cluster tell of themselves, as ADDRESS:PORT."""

@@ -7,8 +7,7 @@ from nicegui import ui
 from api.console import words
 from api.console.draftedits import SetGroup
 from api.console.parts.desk import Desk, DraftBar
-from api.console.parts.dialog import dialog
-from api.console.parts.pieces import empty
+from api.console.parts.pieces import dialog, empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError, BadInput

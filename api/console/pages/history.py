@@ -10,10 +10,8 @@ from nicegui import ui
 from api.console import words
 from api.console.draftedits import ReplaceAll
 from api.console.parts.desk import Desk, DraftBar
-from api.console.parts.dialog import dialog
 from api.console.parts.differences import Json, draw_difference
-from api.console.parts.pieces import empty
-from api.console.parts.section import working
+from api.console.parts.pieces import dialog, empty, working
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError, TooLarge
 from orchestrator.wire.lists import AclVersion

@@ -15,11 +15,10 @@ from api.console.parts.desk import DraftBar, OperatorDesk, go_on_from_newest
 from api.console.parts.differences import draw_headline
 from api.console.parts.domainpicker import pick_domain
 from api.console.parts.enforcing import Enforcing
-from api.console.parts.pieces import empty, heading
+from api.console.parts.pieces import empty, heading, working
 from api.console.parts.ruleedits import add_rule
 from api.console.parts.ruleform import error_text
 from api.console.parts.ruletable import RuleTable
-from api.console.parts.section import working
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.describe import box_text

@@ -10,8 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog
-from api.console.parts.pieces import empty
+from api.console.parts.pieces import Way, dialog, empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.series import LIFTED, LOWERED, Series, lifted_over_time, series_picture

@@ -11,12 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.differences import Json, draw_difference, draw_headline
 from api.console.parts.domainpicker import pick_domain
 from api.console.parts.enforcing import Enforcing
-from api.console.parts.pieces import empty, heading
-from api.console.parts.section import Section
+from api.console.parts.pieces import Section, Way, dialog, empty, heading, is_sure
 from api.console.parts.tree import approvals_path
 from api.console.parts.view import View
 from orchestrator.client import Client

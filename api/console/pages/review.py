@@ -18,9 +18,8 @@ from api.console.parts.desk import Desk, go_on_from_current, go_on_from_newest
 from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_headline, draw_traffic
 from api.console.parts.enforcing import Enforcing
 from api.console.parts.findings import draw_findings, severity_words
-from api.console.parts.pieces import empty, heading
+from api.console.parts.pieces import Section, empty, heading
 from api.console.parts.ruleform import error_text
-from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begin_task

@@ -9,8 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog
-from api.console.parts.pieces import empty
+from api.console.parts.pieces import Way, dialog, empty
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View

@@ -7,7 +7,7 @@ import datetime as dt
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog, is_sure
+from api.console.parts.pieces import Way, dialog, is_sure
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
 from orchestrator.wire.enrolment import Token

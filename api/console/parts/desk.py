@@ -13,7 +13,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.draftedits import Draft, Edit, SetGroup
-from api.console.parts.dialog import dialog, is_sure
+from api.console.parts.pieces import dialog, is_sure
 from api.console.parts.ruleform import error_text
 from api.console.parts.tree import path_of
 from api.console.parts.view import View

@@ -11,8 +11,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.pieces import empty, heading
-from api.console.parts.section import working
+from api.console.parts.pieces import empty, heading, working
 from orchestrator.client.lists import Part
 from orchestrator.policy.describe import name_decider
 from orchestrator.policy.headline import Danger, Sentence

@@ -7,7 +7,7 @@ import time
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import dialog
+from api.console.parts.pieces import dialog
 from api.console.parts.tree import approvals_path
 from api.console.parts.view import View
 from orchestrator.client import Client, Written

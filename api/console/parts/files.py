@@ -14,7 +14,7 @@ from nicegui import events, ui
 from api.console import words
 from api.console.draftedits import ReplaceAll
 from api.console.parts.desk import Desk
-from api.console.parts.dialog import dialog
+from api.console.parts.pieces import dialog
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats import registry

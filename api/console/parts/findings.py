@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import Way, dialog
 from api.console.parts.differences import MOST_SHOWN, Json
-from api.console.parts.pieces import empty
+from api.console.parts.pieces import Way, dialog, empty
 from api.console.parts.timefield import TimeField
 from api.console.parts.tree import path_of
 from api.console.parts.view import View

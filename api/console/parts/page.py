@@ -18,8 +18,7 @@ from starlette.responses import Response
 
 from api.console import words
 from api.console.guards import lead_to_sign_in
-from api.console.parts.dialog import is_sure
-from api.console.parts.pieces import empty
+from api.console.parts.pieces import empty, is_sure
 from api.console.parts.tree import SECTIONS, Place, sections_for
 from api.console.parts.view import Parts, View
 from api.console.sessions import COOKIE, Session, Sessions

@@ -10,7 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.dialog import dialog
+from api.console.parts.pieces import dialog
 from api.console.parts.timefield import TimeField
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.endpointnames import reference_text, with_references

@@ -18,9 +18,8 @@ from orchestrator.scaling.decide import Candidate, Decision, Fleet, History, Loa
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
 from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import FleetSample, Plane, Prediction
 from orchestrator.wire.firewalls import Load as MemberLoad
-from orchestrator.wire.firewalls import Plane
-from orchestrator.wire.fleet import FleetSample, Prediction
 
 _USUAL_PACKET_BYTES = 512.0
 """How long packets are taken to be while there are none."""

@@ -26,7 +26,7 @@ from orchestrator.store.schema.core import operator_rules, tenants
 from orchestrator.store.schema.firewalls import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import expect
-from orchestrator.wire.fleet import FleetDecision, FleetSample
+from orchestrator.wire.firewalls import FleetDecision, FleetSample
 
 _KEEPER = 1
 _DECISIONS_KEPT = 1000
