@@ -28,7 +28,7 @@ from orchestrator.enforce import gap
 from orchestrator.enforce.countreport import CountReporter
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.errors import Unreachable
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import SERVICE, ControlPlane

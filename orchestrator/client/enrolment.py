@@ -1,11 +1,23 @@
-"""Calls of the client about machines' identities: enrolment, certificates, onboarding."""
+"""Calls of the client about machines' identities: enrolment, certificates, onboarding.
+
+Before it has any, an enforcement point trusts the authority whose fingerprint its enrolment token carries
+(`pinned_authority`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.transport import ANY_VERSION, document_of
+from orchestrator.errors import NotFound, Unauthenticated
+from orchestrator.identity.authority import fingerprint_of
+from orchestrator.identity.files import parsed_certificates
+from orchestrator.identity.trust import bare_context
 from orchestrator.wire.domains import MachineOnboarding
 from orchestrator.wire.enrolment import (
     Authority,
@@ -134,3 +146,38 @@ class OnboardingCalls(Calls):
 
 def _path(domain: str, host: str) -> str:
     return f"{domain_path(domain)}/onboardings/{quote_segment(host)}"
+
+
+class Stranger(Protocol):
+    """An unverified service at an address: a client's `enrolment`."""
+
+    def read_authority(self) -> str:
+        """The certificate of the service's authority. Raises NotFound where it has none."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+def pinned_authority(url: str, pin: bytes, connect: Callable[[str, ssl.SSLContext | None], Stranger]) -> str:
+    """Return the certificate (PEM) of the authority with a fingerprint.
+
+    The service that answers is not trusted meanwhile.
+
+    Raises Unauthenticated where it has another one or none, BadInput, and what else a request does.
+    """
+    office = connect(url, bare_context())
+    try:
+        said = office.read_authority()
+    except NotFound:
+        raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
+    finally:
+        office.close()
+    found = [each for each in parsed_certificates(said.encode(), "authority") if fingerprint_of(each) == pin]
+    if not found:
+        raise Unauthenticated(
+            f"whoever answers at {url} has not the authority that the token says: it is not the "
+            "service that made the token, or its authority is a new one since; nothing was sent"
+        )
+    return found[0].public_bytes(Encoding.PEM).decode()

@@ -32,7 +32,7 @@ from orchestrator import interpreter
 from orchestrator.client import Held
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.served import REHOME
-from orchestrator.enforce import onethread
+from orchestrator.enforce import changing
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports, Seen
@@ -291,7 +291,7 @@ class Agent:
                 self._keep()
         work = self._loop.take(goal)
         if work is not None:
-            onethread.advance((onethread.Member(work, self._loop.take_over),))
+            changing.advance((changing.Member(work, self._loop.take_over),))
         self._keeping.poke()
 
     def _note_point(self, point: Point) -> None:

@@ -20,8 +20,7 @@ from typing import Protocol
 import structlog
 
 from orchestrator.client import Client
-from orchestrator.client.enrolment import EnrolmentCalls
-from orchestrator.client.pinned import pinned_authority
+from orchestrator.client.enrolment import EnrolmentCalls, pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.identity import ENROL_AGAIN, LAID_DOWN_AFTER_S, Identity, Renewal, TokenRenewal
 from orchestrator.enforce.state import Credentials, StateDir

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.client import Host
-from orchestrator.enforce import onethread
+from orchestrator.enforce import changing
 from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, Timing
 from orchestrator.enforce.succession import Share, lead_all
@@ -99,7 +99,7 @@ class Fleet:
             strangers = self._channels.keys() - self.members.keys()
         with self._together():
             works = ((member.loop, work) for member in members if (work := member.loop.take(goal)) is not None)
-            onethread.advance((onethread.Member(work, loop.take_over) for loop, work in works), meanwhile)
+            changing.advance((changing.Member(work, loop.take_over) for loop, work in works), meanwhile)
         if strangers:
             self._on_stranger()
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from cryptography import x509
 
-from orchestrator.client.pinned import Stranger, pinned_authority
+from orchestrator.client.enrolment import Stranger, pinned_authority
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import fingerprint_of, is_due
 from orchestrator.identity.files import (

@@ -16,7 +16,7 @@ from orchestrator.enforce.changing import Changing
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, Timing

@@ -12,7 +12,7 @@ from enforce.programs import change, program, rule
 from patience import PATIENCE_S, until
 
 from orchestrator.client import Host, PointReport
-from orchestrator.enforce import onethread
+from orchestrator.enforce import changing
 from orchestrator.enforce.changing import Work
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.driver import Hits
@@ -51,7 +51,7 @@ def nobody(_: Work) -> None:
 
 def test_everybody_is_written_before_anybody_is_waited_for() -> None:
     log: list[str] = []
-    onethread.advance(onethread.Member(work(name, log), nobody) for name in "ab")
+    changing.advance(changing.Member(work(name, log), nobody) for name in "ab")
     assert log == [
         "a 1 is written", "b 1 is written",
         "a is waited for", "a 2 is written", "b is waited for", "b 2 is written",
@@ -61,15 +61,15 @@ def test_everybody_is_written_before_anybody_is_waited_for() -> None:
 
 def test_what_is_to_be_done_meanwhile_is_done_while_all_are_at_their_first_and_none_at_its_second() -> None:
     log: list[str] = []
-    onethread.advance((onethread.Member(work(name, log), nobody) for name in "ab"), lambda: log.append("meanwhile"))
+    changing.advance((changing.Member(work(name, log), nobody) for name in "ab"), lambda: log.append("meanwhile"))
     assert log[:4] == ["a 1 is written", "b 1 is written", "meanwhile", "a is waited for"]
 
 
 def test_who_keeps_the_others_waiting_goes_on_elsewhere_from_where_it_was() -> None:
     log: list[str] = []
     handed: list[Work] = []
-    members = [onethread.Member(work("a", log, comes=False), handed.append), onethread.Member(work("b", log), nobody)]
-    onethread.advance(members, patience_s=0.0)
+    members = [changing.Member(work("a", log, comes=False), handed.append), changing.Member(work("b", log), nobody)]
+    changing.advance(members, patience_s=0.0)
     assert log[-1] == "b is done"
     assert "a 2 is written" not in log
     log.clear()
@@ -82,14 +82,14 @@ def test_who_keeps_the_others_waiting_goes_on_elsewhere_from_where_it_was() -> N
 def test_what_was_begun_is_handed_over_where_something_fails() -> None:
     """Nobody else may begin a step of a device before the one under way has ended."""
 
-    def members() -> Iterator[onethread.Member]:
-        yield onethread.Member(work("a", log), handed.append)
+    def members() -> Iterator[changing.Member]:
+        yield changing.Member(work("a", log), handed.append)
         raise ValueError("the next member")
 
     def full() -> None:
         raise ValueError("the disk")
 
-    for begin in (lambda: onethread.advance(members()), lambda: onethread.advance([next(members())], full)):
+    for begin in (lambda: changing.advance(members()), lambda: changing.advance([next(members())], full)):
         log: list[str] = []
         handed: list[Work] = []
         with pytest.raises(ValueError, match=r"the (next member|disk)"):
@@ -265,8 +265,8 @@ def test_a_change_of_many_rows_is_each_switchs_own_business(bench: Bench) -> Non
 
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the others for long."""
-    advance: Callable[..., None] = onethread.advance
-    monkeypatch.setattr(onethread, "advance", lambda *asked: advance(*asked, patience_s=0.01))
+    advance: Callable[..., None] = changing.advance
+    monkeypatch.setattr(changing, "advance", lambda *asked: advance(*asked, patience_s=0.01))
 
 
 def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import compat, frames, headers, messages
 from orchestrator.enforce.drivers.openflow.app import Connection
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.messages import Type

@@ -22,7 +22,7 @@ from patience import PATIENCE_S, until
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import launcher as launching
 from orchestrator.enforce.drivers.openflow import messages
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls, TlsStream, serial_of, tls_context

@@ -14,7 +14,7 @@ from enforce.launched import HOME, SILENCE_S, Observer, raw_switch, threads
 from patience import PATIENCE_S, until
 
 from orchestrator.enforce.drivers.openflow import compat, messages
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.messages import Type

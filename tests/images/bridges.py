@@ -8,7 +8,7 @@ from images.guest import HERE, Guest
 
 from orchestrator.bench.benchlab import wait_connected
 from orchestrator.enforce import gap
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.lab.processes import free_port
 from orchestrator.program.program import Program, Tier

@@ -18,7 +18,7 @@ from patience import PATIENCE_S
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, Timing

@@ -14,7 +14,7 @@ from orchestrator.compile.hostprogram import compile_host
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.lab.pop import Lab
 from orchestrator.policy.model import Packet, Policy

@@ -20,7 +20,7 @@ from orchestrator.compile.edgeprogram import packets_of_lines
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.hosts.ovs import join_commands
 from orchestrator.lab import namespaces

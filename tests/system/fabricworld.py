@@ -28,7 +28,7 @@ from patience import until
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.enforce import gap
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.fabric import Leg, router_text
 from orchestrator.lab.layout import Layout

@@ -13,7 +13,7 @@ from system.fabricworld import BRIDGE, SHOP, Host
 from system.servedworld import ServedWorld
 
 from orchestrator.compile.pipelines.host import GATEWAY_IPV4, GATEWAY_IPV6, GATEWAY_MAC
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.lab import namespaces, network
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, format_mac
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, ReturnTraffic, Rule, RuleId, Tenant

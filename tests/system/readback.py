@@ -10,7 +10,7 @@ from enforce.real_switch import SocketLink
 
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.enforce import gap
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.spec import HostSpec
 from orchestrator.program.program import Program

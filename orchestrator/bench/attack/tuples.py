@@ -42,7 +42,7 @@ from orchestrator.compile.hostprogram import compile_host
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import frames
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.hosts.ovs import join_commands

@@ -35,7 +35,7 @@ from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.compile.spreadprogram import Member, Side, Spread, spread_program
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.lab import namespaces, network, processes

@@ -21,7 +21,7 @@ from orchestrator.edge.lines import I64
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.nftables.served import ServedDriver, served_driver
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused
 from orchestrator.lab import processes

@@ -19,7 +19,7 @@ from orchestrator.enforce.changing import FEW_ROWS, finish
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.channel import Channel
-from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.driver import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Missing, Refused
 from orchestrator.hosts.ovs import join_commands

@@ -9,10 +9,18 @@ A row is an object of the filter (`compile/filters/filterrows.py`), so what a fo
 inside our tables shows as rows that differ, and is put right like every other difference. The last reading of the
 device is remembered, so that an apply knows the whole of it; after any error it is read again. The normal form of an
 object's text is made once, however often the object is resolved, compared and written.
+
+The stamp stands inside the rule set as words: ``generation 17 digest 00112233445566778899aabbccddeeff``, in the comment
+of a rule that no packet meets, in a chain of its own that is written in the same transaction as all the rest.
+
+A full table of connections (`nf_conntrack_max`) drops what would open one before any filter sees it, and known
+connections go on. The kernel counts these packets for the network namespace; nothing in a filter's tables does
+(`packets_without_room`).
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +31,13 @@ import numpy as np
 
 from orchestrator.compile.cookies import NO_ROOM, Cookie
 from orchestrator.compile.filters.filterrows import Filter, filter_row, read_comment
+from orchestrator.compile.filters.filtertracking import OPENS
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.enforce.changing import Changing, change_wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
+from orchestrator.enforce.drivers.filters.command import Run
+from orchestrator.errors import Missing, Refused
+from orchestrator.program.canonical import DIGEST_BYTES
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Tier
@@ -223,3 +235,33 @@ def _hits(owned: Sequence[tuple[Count, int]]) -> Hits:
 
 def _counter_key(count: Count) -> int:
     return int.from_bytes(blake2b(f"{count.name} {count.comment}".encode(), digest_size=8).digest(), "big")
+
+
+_WORDS = re.compile(rf"generation (\d{{1,19}}) digest ([0-9a-f]{{{2 * DIGEST_BYTES}}})\Z")
+
+
+def stamp_words(stamp: Stamp) -> str:
+    """The stamp as a comment."""
+    return f"generation {stamp.generation} digest {stamp.digest.hex()}"
+
+
+def read_stamp(words: str) -> Stamp | None:
+    """The stamp of a comment; None if it is not one."""
+    found = _WORDS.match(words)
+    return Stamp(int(found[1]), bytes.fromhex(found[2])) if found else None
+
+
+STATISTICS = "/proc/net/stat/nf_conntrack"
+"""A line of column names, and one of hexadecimal numbers for each processor."""
+TRACKING_CHAINS = frozenset({OPENS, f"chain {OPENS}"})
+"""The words of iptables and nftables that only filters which track connections have."""
+
+
+def packets_without_room(run: Run) -> int:
+    """Return how many packets were dropped so far; 0 where the kernel tracks nothing."""
+    try:
+        names, *processors = run(("cat", STATISTICS), "").splitlines()
+    except (Refused, Missing):
+        return 0
+    place = names.split().index("drop")
+    return sum(int(line.split()[place], 16) for line in processors)

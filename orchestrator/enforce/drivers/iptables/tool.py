@@ -17,9 +17,17 @@ from orchestrator.compile.filters.iptables import FORWARD
 from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
-from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
-from orchestrator.enforce.drivers.filters.room import TRACKING_CHAINS, packets_without_room
-from orchestrator.enforce.drivers.filters.stamp import read_stamp, stamp_words
+from orchestrator.enforce.drivers.filters.driver import (
+    TRACKING_CHAINS,
+    Count,
+    FilterDriver,
+    Holding,
+    Key,
+    Objects,
+    packets_without_room,
+    read_stamp,
+    stamp_words,
+)
 from orchestrator.enforce.drivers.iptables.listing import SavedRule, SavedTable, normal_rule, read_saved
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from orchestrator.compile.nftables.script import TABLE, whole_table
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.filters.stamp import stamp_words
+from orchestrator.enforce.drivers.filters.driver import stamp_words
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
 

@@ -21,9 +21,16 @@ from orchestrator.compile.filters.legs import NO_LEGS, Legs
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
-from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
-from orchestrator.enforce.drivers.filters.room import TRACKING_CHAINS, packets_without_room
-from orchestrator.enforce.drivers.filters.stamp import read_stamp
+from orchestrator.enforce.drivers.filters.driver import (
+    TRACKING_CHAINS,
+    Count,
+    FilterDriver,
+    Holding,
+    Key,
+    Objects,
+    packets_without_room,
+    read_stamp,
+)
 from orchestrator.enforce.drivers.nftables import scripts
 from orchestrator.enforce.drivers.nftables.listing import normal_object, read_table
 from orchestrator.enforce.drivers.nftables.scripts import incremental

@@ -15,6 +15,8 @@ found out first, has no need of them, and holds one row of programs otherwise.
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
+
+For the loop a driver is a `Switch`, which becomes the switch's master before it writes.
 """
 
 from __future__ import annotations
@@ -308,3 +310,28 @@ def _refuse(answers: list[bytes], what: str) -> None:
     """Raise Refused if the switch complained."""
     for error in messages.errors_in(answers):
         raise Refused(f"{what}: {error}")
+
+
+CLAIM_TIMEOUT_S = 5.0
+
+ROLE_REFUSED, STALE_EPOCH = 11, 0
+"""Type and code of the error that answers a role request older than one that the switch has granted."""
+
+
+class Switch(OpenFlowDriver):
+    """One switch over one connection."""
+
+    def claim(self, epoch: int) -> bool:
+        """Become the switch's master. False when a controller with a later epoch was.
+
+        A switch that refuses this leaves us its equal, whose writes it would take: without this answer, nothing may be
+        written. Raises Refused when the switch cannot do what programs need, Unreachable.
+        """
+        xids = self.channel.reserve(2)
+        request = messages.role_request(xids[0], Role.MASTER, epoch) + messages.barrier_request(xids[1])
+        answers = self.channel.exchange(request, xids, timeout_s=CLAIM_TIMEOUT_S)
+        for error in messages.errors_in(answers):
+            if error.type == ROLE_REFUSED and error.code == STALE_EPOCH:
+                return False
+        self.start(epoch)
+        return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 
+from orchestrator.enforce.drivers.filters.driver import STATISTICS
 from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
-from orchestrator.enforce.drivers.filters.room import STATISTICS
 from orchestrator.enforce.drivers.iptables.fake.walk import Rule, Table
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.compile.nftables.words import IP
+from orchestrator.enforce.drivers.filters.driver import STATISTICS
 from orchestrator.enforce.drivers.filters.fakeconnections import FakeConnections
-from orchestrator.enforce.drivers.filters.room import STATISTICS
 from orchestrator.enforce.drivers.nftables.fake.tables import FAMILIES, Chain, Counted, Set, Table, element
 from orchestrator.enforce.drivers.nftables.fake.walk import Ruleset
 from orchestrator.enforce.drivers.nftables.words import elements
