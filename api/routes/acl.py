@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request, Response
-from orchestrator.store.sql.bulk import collector_paused
 
 from api.answers import answer, answer_write, etag, page_of, reply
 from api.auth import TenantReader, TenantWriter, is_admin
@@ -36,6 +35,7 @@ from api.schemas.drafts import TracedBody
 from api.schemas.history import AskedBody, BisectedBody, BlameBody, DifferenceBody
 from api.schemas.inspection import PartWord, ReviewBody, StandingBody, TraceBody, WaiverRequest
 from orchestrator.errors import BadInput, Stale
+from orchestrator.interpreter import collector_paused
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
 from orchestrator.policy.formats.native_values import an_object

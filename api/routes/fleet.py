@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from orchestrator.store.firewalls.capacities import model_of
 
 from api.answers import answer, answer_write, etag, reply
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
@@ -18,6 +17,7 @@ from orchestrator.control.fleet.sizing import predict_load
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.firewalls.fleetrecords import CapacityRecord, FleetLook, FleetSettings, MemberLook, TrialSheet
+from orchestrator.store.firewalls.fleets import model_of
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill

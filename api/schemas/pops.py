@@ -18,8 +18,7 @@ from orchestrator.errors import BadInput
 from orchestrator.placement.heavy import HeavyChoice, HeavySettings
 from orchestrator.policy.model import Policy
 from orchestrator.policy.prefilter import Misdirect
-from orchestrator.store.pops.counts import Counted
-from orchestrator.store.pops.poprecords import NewServer, Pop, PopServer, PopSettings, ServerState
+from orchestrator.store.pops.poprecords import Counted, NewServer, Pop, PopServer, PopSettings, ServerState
 
 _EDGE, _HEAVY = EdgeSettings(), HeavySettings()
 StateWord = Literal["serving", "draining", "lost"]

@@ -26,8 +26,7 @@ import structlog
 from orchestrator.control.duties import Duties
 from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
-from orchestrator.control.turns import WRITER_S
-from orchestrator.control.units import Units
+from orchestrator.control.units import WRITER_S, Units
 from orchestrator.errors import TryAgain
 
 log = structlog.get_logger()

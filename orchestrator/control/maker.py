@@ -25,7 +25,7 @@ from orchestrator.control.quota import Usage
 from orchestrator.control.sealedsteps import SealedSteps
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers
-from orchestrator.control.turns import Turns
+from orchestrator.control.units import Turns
 from orchestrator.errors import NotFound, Stale
 from orchestrator.interpreter import give_back
 from orchestrator.policy.connections import check_trackable

@@ -27,8 +27,7 @@ from types import MappingProxyType
 from sqlalchemy import Connection, Engine, text
 
 from orchestrator.errors import Busy, Unreachable
-from orchestrator.store.acls.cache import AclCache
-from orchestrator.store.acls.namecache import NameCache
+from orchestrator.store.acls.cache import AclCache, NameCache
 from orchestrator.store.chains import Chain
 from orchestrator.store.migrate import prepare
 from orchestrator.store.policycache import PolicyCache, PopCache

@@ -15,8 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native_values import at, read_text
-from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
-from orchestrator.store.acls.namecache import NameCache
+from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves, NameCache
 from orchestrator.store.chains import Chain, EditedRows, Head
 from orchestrator.store.policycache import KnownPop, PolicyCache, PopCache
 from orchestrator.store.records import ListsChanged, PolicySnapshot

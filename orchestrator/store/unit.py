@@ -16,8 +16,7 @@ from orchestrator.store.audit import Audit
 from orchestrator.store.domains import Domains
 from orchestrator.store.drafts import Drafts, Expectations
 from orchestrator.store.events import Events
-from orchestrator.store.firewalls.capacities import Capacities
-from orchestrator.store.firewalls.fleets import Fleets
+from orchestrator.store.firewalls.fleets import Capacities, Fleets
 from orchestrator.store.firewalls.machines import Firewalls
 from orchestrator.store.firewalls.spreads import Spreads
 from orchestrator.store.hits.counting import Counting

@@ -16,7 +16,7 @@ from orchestrator.policy.model import Acl
 from orchestrator.program.counts import Counts
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.acls.namecache import NameCache, TenantNames
+from orchestrator.store.acls.cache import NameCache, TenantNames
 from orchestrator.store.hits import firstrules
 from orchestrator.store.hits.history import HitHistory
 from orchestrator.store.hits.hitrecords import HitOrder

@@ -19,10 +19,10 @@ from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.hostprogram import compile_host
 from orchestrator.errors import Unreachable
+from orchestrator.interpreter import collector_paused
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.model import Policy, Tenant, TenantId
 from orchestrator.policy.numbers import RuleNumbers
-from orchestrator.store.sql.bulk import collector_paused
 
 TENANTS, RULES = 50, 20_000
 

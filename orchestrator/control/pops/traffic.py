@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Action, RuleId, TenantId
 from orchestrator.program.program import Tier
-from orchestrator.store.pops.counts import Counted
+from orchestrator.store.pops.poprecords import Counted
 from orchestrator.store.unit import Unit
 
 

@@ -17,6 +17,7 @@ import orjson
 from sqlalchemy import Row, bindparam, select, update
 
 from orchestrator.errors import BadInput, ChangeTheRequest, Conflict
+from orchestrator.interpreter import collector_paused
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
 from orchestrator.policy.ownership import check_ownership, narrow_to_owned
@@ -39,7 +40,6 @@ from orchestrator.store.records import (
 )
 from orchestrator.store.schema.acls import acl_rules, acl_versions
 from orchestrator.store.schema.core import tenants
-from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, keys_around, keys_between
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, one_line

@@ -11,6 +11,7 @@ import orjson
 from sqlalchemy import Row, Select, Text, bindparam, delete, func, insert, literal_column, select, update
 
 from orchestrator.errors import NotFound
+from orchestrator.interpreter import collector_paused
 from orchestrator.policy.formats.native import rule_texts, rules_from_json
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.listed import Listed
@@ -30,7 +31,6 @@ from orchestrator.store.acls.spans import held_at, holds_now
 from orchestrator.store.chains import ROW_BYTES
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
-from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.sql.prepared import Prepared, table_of_texts
 from orchestrator.store.tokens import name_of_author

@@ -1,32 +1,50 @@
-"""Fleets of firewall VNFs: settings, decisions and samples.
+"""Fleets of firewall VNFs: settings, decisions and samples, and capacities of one VNF.
 
 Their members are in `members.py`, the other half of the repository.
 
 Changes that belong together are one transaction: a decision and the rows of the VNFs that it asks for; a step of a
 VNF's life and what it means for the domain (`lifecycle.py` of `scaling` draws the states).
+
+Of capacities every version of measurements is kept, not what was fitted to them, so that a better fit serves old
+measurements too.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 import orjson
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from orchestrator.errors import Conflict, NotFound
+from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.firewalls.fleetrecords import FleetLook, FleetRecord, FleetSettings, settings_from
+from orchestrator.store.firewalls.fleetrecords import (
+    CapacityRecord,
+    FleetLook,
+    FleetRecord,
+    FleetSettings,
+    settings_from,
+)
 from orchestrator.store.firewalls.members import FleetMembers
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import operator_rules, tenants
-from orchestrator.store.schema.firewalls import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
+from orchestrator.store.schema.firewalls import (
+    capacity_models,
+    fleet_decisions,
+    fleet_keeper,
+    fleet_members,
+    fleet_samples,
+    fleets,
+)
 from orchestrator.store.sql.keys import from_micros, to_micros
-from orchestrator.store.transaction import expect
-from orchestrator.wire.firewalls import FleetDecision, FleetSample
+from orchestrator.store.transaction import Transaction, expect, one_line
+from orchestrator.wire.firewalls import FleetDecision, FleetSample, Plane
 
 _KEEPER = 1
 _DECISIONS_KEPT = 1000
@@ -213,3 +231,62 @@ def _read_record(row: Row[Any]) -> FleetRecord:
 def _read_sample(row: Row[Any]) -> FleetSample:
     numbers = row.packets_pps, row.bits_bps, row.connections, row.serving, row.most_pps, row.rules
     return FleetSample(from_micros(row.at), *numbers)
+
+
+_MOST_MEASUREMENTS = 10_000
+
+
+class Capacities:
+    """The capacity models' repository."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add(self, plane: Plane, measured: Sequence[Measured], *, source: str) -> CapacityRecord:
+        """Store measurements as a plane's newest version.
+
+        Raises BadInput where no model fits them.
+        """
+        one_line(source, place="source")
+        if len(measured) > _MOST_MEASUREMENTS:
+            raise BadInput(f"more than {_MOST_MEASUREMENTS} measurements", place="measured")
+        fit(measured, version=0)
+        values = {
+            "plane": plane.value,
+            "created": self._tx.micros,
+            "source": source,
+            "measured": orjson.dumps([asdict(each) for each in measured]).decode(),
+        }
+        row = self._tx.write(insert(capacity_models).values(**values).returning(*capacity_models.c)).one()
+        return _read_capacity(row)
+
+    def list(self) -> tuple[CapacityRecord, ...]:
+        """Every version, the newest first."""
+        return tuple(
+            _read_capacity(row)
+            for row in self._tx.read(select(capacity_models).order_by(capacity_models.c.version.desc()))
+        )
+
+    def get(self, version: int) -> CapacityRecord:
+        """Return a capacity model. Raises NotFound."""
+        row = self._tx.read(select(capacity_models).where(capacity_models.c.version == version)).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no capacity model {version}")
+        return _read_capacity(row)
+
+    def current(self) -> dict[Plane, CapacityModel]:
+        """The model that counts for each plane that was measured: the newest."""
+        newest = select(func.max(capacity_models.c.version)).group_by(capacity_models.c.plane)
+        rows = self._tx.read(select(capacity_models).where(capacity_models.c.version.in_(newest)))
+        return {Plane(row.plane): model_of(_read_capacity(row)) for row in rows}
+
+
+@lru_cache(maxsize=64)
+def model_of(record: CapacityRecord) -> CapacityModel:
+    """The model that fits a version's measurements."""
+    return fit(record.measured, version=record.version)
+
+
+def _read_capacity(row: Row[Any]) -> CapacityRecord:
+    measured = tuple(Measured(**each) for each in orjson.loads(row.measured))
+    return CapacityRecord(row.version, Plane(row.plane), from_micros(row.created), row.source, measured)

@@ -5,7 +5,7 @@ rules only where these rank them, and of few that have a part of a name, of thes
 to rank follow in the order of tenants and lists. A count may be of a rule that is gone, so numbers are looked up in
 portions until there are enough.
 
-A search for a part of a name looks through the names in memory (`acls/namecache.py`), and only the rules that have it
+A search for a part of a name looks through the names in memory (`acls/cache.py`), and only the rules that have it
 are ranked. Where a domain has more rules than that holds, and in a unit that writes, the database looks at all names;
 if few have it, only these are ranked, else the first are asked for their names.
 """
@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, Row, Select, bindparam, func, or_, select
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.program.counts import U64, Counts
-from orchestrator.store.acls.namecache import TenantNames
+from orchestrator.store.acls.cache import TenantNames
 from orchestrator.store.acls.spans import holds_now
 from orchestrator.store.hits.hitrecords import HitOrder
 from orchestrator.store.schema.acls import acl_rules, acl_versions

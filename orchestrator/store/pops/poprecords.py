@@ -133,3 +133,29 @@ class Pop:
     def serving(self) -> tuple[PopServer, ...]:
         """The servers that may get tenants."""
         return tuple(each for each in self.servers if each.state is ServerState.SERVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets and bytes."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.packets + other.packets, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCounts:
+    """The counts of an edge's parts so far.
+
+    Heavy hitters by rule number, exceptions and lines by the number of the server, packets to nobody, and those from
+    outside with a tenant's address.
+    """
+
+    heavy: Mapping[int, Counted]
+    exceptions: Mapping[int, Counted]
+    lines: Mapping[int, Counted]
+    nobody: Counted
+    spoofed: Counted

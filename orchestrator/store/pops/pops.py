@@ -1,5 +1,7 @@
 """Points of presence: edge switches, firewall servers, their tenants, and the lines.
 
+It also tells where packets from outside went, by the cookies that edge switches count.
+
 Everything that an edge's program is made of moves the domain's generation, in the same transaction. Places and lines
 follow from the rest; they are kept, for what stands is not to change without need.
 """
@@ -13,9 +15,11 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import orjson
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.placement.heavy import HeavyChoice, HeavySettings
@@ -23,11 +27,15 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import RuleId, TenantId, check_name
 from orchestrator.policy.prefilter import Misdirect
+from orchestrator.program.counts import Counts
+from orchestrator.program.program import Tier
 from orchestrator.store.events import Events
+from orchestrator.store.hits.history import HitHistory
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
 from orchestrator.store.policycache import KnownPop
-from orchestrator.store.pops.counts import EdgeCounts, edge_counts
 from orchestrator.store.pops.poprecords import (
+    Counted,
+    EdgeCounts,
     HeavyRecord,
     LinesRecord,
     NewServer,
@@ -44,6 +52,7 @@ from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect
 
 _OF_DOMAIN = Prepared(select(pops.c.name).where(pops.c.domain == bindparam("of_domain")))
+_KIND_SHIFT = np.uint64(48)
 
 
 class Pops:
@@ -268,7 +277,7 @@ class Pops:
 
         Raises NotFound.
         """
-        return edge_counts(self._tx, self._read_row(name).domain)
+        return _sort_counts(HitHistory(self._tx, self._read_row(name).domain).totals())
 
     def choose(self, name: str, chosen: Sequence[HeavyChoice]) -> int | None:
         """Set the heavy hitters; return the generation, if that changed anything.
@@ -356,3 +365,22 @@ def _read_settings(body: str) -> PopSettings:
     edge, heavy = EdgeSettings(**read["edge"]), HeavySettings(**read["heavy"])
     later = {name: read[name] for name in ("window_ms", "tenant_updates_s") if name in read}
     return PopSettings(tuple(read["outside"]), edge, heavy, Misdirect(read["misdirect"]), read["classify"], **later)
+
+
+def _sort_counts(totals: Counts) -> EdgeCounts:
+    """Sort the counts of a domain's edge switches by the part of the edge."""
+    return EdgeCounts(
+        heavy=_select_kind(totals, Kind.RULE),
+        exceptions=_select_kind(totals, Kind.EXCEPTION),
+        lines=_select_kind(totals, Kind.LINE),
+        nobody=_select_kind(totals, Kind.NOBODY).get(0, Counted()),
+        spoofed=_select_kind(totals, Kind.SPOOFED).get(0, Counted()),
+    )
+
+
+def _select_kind(totals: Counts, kind: Kind) -> Mapping[int, Counted]:
+    wanted = np.uint64(Cookie(Tier.EDGE, kind).pack()) >> _KIND_SHIFT
+    mine = totals.take(totals.cookie >> _KIND_SHIFT == wanted)
+    numbers = (mine.cookie & np.uint64(HIGHEST_NUMBER)).tolist()
+    counted = zip(mine.packets.tolist(), mine.byte_counts.tolist(), strict=True)
+    return MappingProxyType({number: Counted(*each) for number, each in zip(numbers, counted, strict=True)})
