@@ -84,9 +84,9 @@ def run(
 
 @taking
 def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
-    """Show the endpoints that the switch delivers to, which are routed, and which answered for on a segment.
+    """Show the endpoints that the switch delivers to, and what the kernel does for each.
 
-    Those that are routed are announced. Exits with 1 where delivered and routed differ.
+    Those that are routed are announced; on a segment they are answered for. Exits with 1 where delivered and routed differ.
     """
     state, answered = UplinkKernel(port).look(), KernelSegments().look()
     try:

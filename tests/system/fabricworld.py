@@ -115,11 +115,12 @@ class Host:
 
     def command(self, *words: str) -> str:
         """Run `aclflow` on the host."""
-        done = subprocess.run(self._aclflow(*words), capture_output=True, text=True, check=False)
+        done = subprocess.run(self.aclflow(*words), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def _aclflow(self, *words: str) -> list[str]:
+    def aclflow(self, *words: str) -> list[str]:
+        """A command of `aclflow` as it is run on the host."""
         run_dir = () if words[-1] == "remove" else ("--run-dir", str(self.ovs.run_dir))
         return [
             "ip", "netns", "exec", self.namespace, sys.executable, "-m", "orchestrator.cli", *words, *run_dir,
@@ -130,7 +131,7 @@ class Host:
         declared = [word for text in ranges or self.ranges for word in ("--range", text)]
         log = (self.directory / "uplink.log").open("wb")
         self.uplink = subprocess.Popen(
-            self._aclflow("uplink", "run", *self.leads, *declared, *more), stdout=log, stderr=log
+            self.aclflow("uplink", "run", *self.leads, *declared, *more), stdout=log, stderr=log
         )
         until(lambda: "uplink." in self.log())
 

@@ -32,9 +32,9 @@ class SegmentHost(Host):
     leads = ("--segment", "e1")
     ranges = RANGES
 
-    def _aclflow(self, *words: str) -> list[str]:
+    def aclflow(self, *words: str) -> list[str]:
         """With the rights that the unit leaves its process, and no others."""
-        command = super()._aclflow(*words)
+        command = super().aclflow(*words)
         if words[:2] != ("uplink", "run"):
             return command
         unit = (ROOT / "packaging/systemd/aclflow-uplink.service").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The segments of an uplink: networks on which the kernel answers for endpoints, as their own address on it.
+"""The segments of an uplink: networks on which the kernel answers for endpoints.
 
 Where endpoints have addresses of a network that the host is on (flat or VLAN), nobody has to announce routes:
 
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SegmentChange:
-    """What was not as it must be: addresses answered for and no more, and settings.
+    """Repairs on segments: addresses answered for from now on and no more, and settings.
 
     `trouble` says in words what cannot be answered for, and which gateway does not answer.
     """
@@ -184,7 +184,10 @@ def make_announcement(address: Prefix, mac: int, own: int | None) -> bytes | Non
 
 
 def _send(name: str, made: Iterable[bytes]) -> None:
-    """Send frames by an interface; one that is down sends none. Raises Missing without the right to."""
+    """Send frames by an interface; one that is down sends none.
+
+    Raises Missing without the right to.
+    """
     try:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
             raw.bind((name, 0))
