@@ -86,7 +86,7 @@ def run(
 def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_dir: RunDir = RUN_DIR) -> None:
     """Show the endpoints that the switch delivers to, and what the kernel does for each.
 
-    Those that are routed are announced; on a segment they are answered for. Exits with 1 where delivered and routed differ.
+    Routes are announced; on a segment the kernel answers. Exits with 1 where delivered and routed differ.
     """
     state, answered = UplinkKernel(port).look(), KernelSegments().look()
     try:
