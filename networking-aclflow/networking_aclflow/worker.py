@@ -159,7 +159,8 @@ class Synchronizer:
         for host, ports in sorted(hosts.items()):
             if not self._is_time(host, frozenset(ports)):
                 continue
-            for port in sorted(ports & self._service.in_force(self._domain, host)):
+            ready = ports & self._service.in_force(self._domain, host)
+            for port in sorted(ready and ready & _waiting_on(host)):  # one may have been bound elsewhere meanwhile
                 LOG.info("port %s is in force on %s", port, host)
                 _complete(port)
 
@@ -191,6 +192,12 @@ class Synchronizer:
             for project, prefixes in sorted(wanted_prefixes.items()):
                 if owned.get(project) != prefixes:
                     journal.note(session, journal.PROJECT, project)
+
+
+def _waiting_on(host: str) -> set[str]:
+    """Return the ports of a host that are to be active and are not."""
+    with _reading() as session:
+        return {port for port, bound in bindings.waiting_ports(session) if bound == host}
 
 
 def _complete(port: str) -> None:

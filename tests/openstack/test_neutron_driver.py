@@ -219,7 +219,7 @@ def test_an_instance_that_nova_boots_and_moves_is_one_endpoint(world: NeutronWor
     compute.live_migrate_server(server.id, host=None, block_migration="auto")
     until(lambda: world.port(port).binding_host_id == other, PATIENCE_S)
     until(lambda: compute.get_server(server.id).status == "ACTIVE", PATIENCE_S)
-    assert world.port(port).status == "DOWN", "nothing is plugged there yet"
+    assert world.port(port).status == "DOWN", ("nothing is plugged there yet", first, world.neutron_log())
     world.unplug(port)
     world.plug(port, other)
     world.await_status(port, "ACTIVE")
