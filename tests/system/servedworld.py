@@ -58,7 +58,7 @@ class ServedWorld(World):
             self.stop_services(name, signal.SIGKILL)
         super().__exit__(*what)
 
-    def _plug(self, name: str) -> None:
+    def plug(self, name: str) -> None:
         """Put a port on its host's bridge as os-vif does; its endpoint has a link and no address."""
         host, port = self.hosts[ENDPOINTS[name][0]], f"v-{name}"
         self.folder(name).mkdir()

@@ -46,8 +46,8 @@ class VnfAcl(Host):
     """A host whose leg leads to a segment."""
 
     def configure(self) -> None:
-        assert isinstance(self._world, LegsWorld)
-        self._world.make_segment(self.number)
+        assert isinstance(self.world, LegsWorld)
+        self.world.make_segment(self.number)
         self.command("host", "configure", "pop1", self.name, "--controller", "tcp:127.0.0.1:6653", "--datapath",
                      "netdev", "--no-services", "--port", leg_of(self.number))  # fmt: skip
         self.ovs.vsctl("set-controller", BRIDGE, f"punix:{self.ovs.run_dir}/{BRIDGE}.controller")
@@ -63,7 +63,7 @@ class LegsWorld(World):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        self._names += [segment_of(number) for number in (1, 2)]
+        self.names += [segment_of(number) for number in (1, 2)]
 
     def make_segment(self, number: int) -> None:
         """Make a segment's bridge, with the leg of its VNF-ACL."""
@@ -72,7 +72,7 @@ class LegsWorld(World):
         self.ip(segment, "link", "set", "br0", "up")
         self._join(f"h{number}", leg_of(number), segment, "to-vnf")
 
-    def _plug(self, name: str) -> None:
+    def plug(self, name: str) -> None:
         """Put a machine into its segment."""
         segment = segment_of(HOME[name])
         self._join(name, "eth0", segment, f"to-{name}")
