@@ -186,7 +186,7 @@ def test_overload_drops_and_says_so(layout: Layout, monkeypatch: pytest.MonkeyPa
         assert not any(bench.forward([packet] * 200))
         opened.set()
         until(lambda: bench.driver.trouble() is not None)
-        assert all(bench.forward([packet]))
+        until(lambda: all(bench.forward([packet])))  # those that wait are judged first
         assert 8 < _web(bench)[0] - before < 200
         assert "packets were dropped: more came than are judged" in str(bench.driver.trouble())
         assert all(bench.forward([packet] * 4))
