@@ -67,14 +67,16 @@ class NeutronWorld:
 
     def close(self) -> None:
         """Take away what was made in Neutron, and end everything."""
-        for kind, each in reversed(self.made):
-            getattr(self.admin.network, f"delete_{kind}")(each, ignore_missing=True)
-        until(lambda: not self.endpoints())
-        self._controller.kill()
-        self._controller.wait()
-        self.ovs.close()
-        self.client.close()
-        self.service.stop()
+        try:
+            for kind, each in reversed(self.made):
+                getattr(self.admin.network, f"delete_{kind}")(each, ignore_missing=True)
+            until(lambda: not self.endpoints())
+        finally:  # also where a test that failed left a port behind
+            self._controller.kill()
+            self._controller.wait()
+            self.ovs.close()
+            self.client.close()
+            self.service.stop()
 
     # -------------------------------------------------------------------------------------------------------- Neutron
 
