@@ -105,6 +105,15 @@ def test_routers_are_advertised_before_they_are_forgotten(site: ServedWorld) -> 
         assert unasked[0][:6] == A1
 
 
+def _binds(port: socket.socket, address: str) -> bool:
+    """Whether a socket is the one at an address to which a server of DHCP answers."""
+    try:
+        port.bind((address, 68))
+    except OSError:
+        return False
+    return True
+
+
 def test_an_address_is_renewed_at_the_server_alone(site: ServedWorld) -> None:
     assert site.ask("a1", "udhcpc")
     own = socket.inet_aton(address_of("a1", Family.IPV4))
@@ -113,7 +122,7 @@ def test_an_address_is_renewed_at_the_server_alone(site: ServedWorld) -> None:
 
     def renewed() -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
-            port.bind((address_of("a1", Family.IPV4), 68))
+            until(partial(_binds, port, address_of("a1", Family.IPV4)))  # its client ends after it has said what it got
             port.settimeout(3.0)
             port.sendto(message, (RESOLVER[Family.IPV4], 67))
             return port.recv(2048)
