@@ -16,6 +16,7 @@ from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
 from orchestrator.hosts.switch import datapath_of
+from orchestrator.policy.addresses import read_mac
 from orchestrator.policy.model import HIGHEST_PATH_MTU_RATE, PATH_MTU_RATE, Endpoint, ReturnTraffic, TenantId
 from orchestrator.wire.domains import Domain
 
@@ -230,7 +231,7 @@ def add_endpoint(
     if not _MAC.match(mac):
         raise BadInput(f"'{mac}' is not a MAC address", place="--mac")
     prefixes = tuple(prefix_of(text, "--prefix") for text in prefix)
-    number = int(mac.replace(":", ""), 16)
+    number = read_mac(mac)
     with service(url) as client:
         written = client.domains.put_endpoint(
             domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes, shared)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.client.calls import Calls, domain_path, once_header, quote_segment
 from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, document_of, generation_of, json_of, written
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Prefix, read_mac
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule, TenantId
 from orchestrator.wire.domains import Domain, EndpointSeen, Enforced, HostEndpoints
@@ -44,7 +44,7 @@ def _operator_rules(body: Json) -> tuple[Rule, ...]:
 
 def endpoint_of(seen: EndpointSeen) -> Endpoint:
     """Return an endpoint as the policy has it."""
-    mac, prefixes = int(seen.mac.replace(":", ""), 16), tuple(map(Prefix.parse, seen.prefixes))
+    mac, prefixes = read_mac(seen.mac), tuple(map(Prefix.parse, seen.prefixes))
     return Endpoint(seen.name, TenantId(seen.tenant), seen.port, mac, prefixes, seen.shared)
 
 

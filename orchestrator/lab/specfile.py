@@ -37,7 +37,7 @@ from orchestrator.lab.spec import (
     PopSpec,
     TenantSpec,
 )
-from orchestrator.policy.addresses import Prefix, format_mac
+from orchestrator.policy.addresses import Prefix, format_mac, read_mac
 from orchestrator.policy.model import TenantId
 from orchestrator.wire.firewalls import Plane
 
@@ -226,7 +226,7 @@ def _read_endpoint(fields: Fields, index: int) -> EndpointSpec:
         tenant=TenantId(fields.text("tenant", NODE)),
         host=fields.text("host", NODE),
         port=fields.text("port", PORT, default=name),
-        mac=int(fields.text("mac", MAC, default=format_mac(ENDPOINT_MACS + index + 1)).replace(":", ""), 16),
+        mac=read_mac(fields.text("mac", MAC, default=format_mac(ENDPOINT_MACS + index + 1))),
         addresses=fields.prefixes("addresses"),
         silent=fields.truth("silent"),
     )

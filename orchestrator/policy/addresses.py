@@ -156,6 +156,11 @@ def format_mac(mac: int) -> str:
     return mac.to_bytes(6, "big").hex(":")
 
 
+def read_mac(text: str) -> int:
+    """Return the number of a MAC address in its usual text, whose form was looked at before."""
+    return int(text.replace(":", ""), 16)
+
+
 _PLACE = attrgetter("family", "network", "length")
 """The order of prefixes as a sort key: many times faster than comparing them as dataclasses do."""
 

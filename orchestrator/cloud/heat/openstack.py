@@ -36,7 +36,7 @@ from orchestrator.errors import (
     Unauthenticated,
     Unreachable,
 )
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Prefix, read_mac
 
 _NO_SUCH_SERVICE = (
     keystoneauth1.exceptions.EndpointNotFound,
@@ -204,7 +204,7 @@ class OpenStackClient:
                 answer = self._connection.network.get("/ports", params=wanted)
                 sdk.exceptions.raise_from_response(answer)
             for each in answer.json()["ports"]:
-                found[each["id"]] = Port(each["id"], int(each["mac_address"].replace(":", ""), 16))
+                found[each["id"]] = Port(each["id"], read_mac(each["mac_address"]))
         return found
 
     def machine_ports(self, project: str, network: str | None = None) -> tuple[MachinePort, ...]:
@@ -398,7 +398,7 @@ def _machine_port(found: Mapping[str, Any]) -> MachinePort:
     """Read a port's own addresses, and others that it was allowed to use."""
     pairs = (pair["ip_address"] for pair in found.get("allowed_address_pairs") or ())
     addresses = dict.fromkeys([*(each["ip_address"] for each in found["fixed_ips"]), *pairs])
-    mac = int(found["mac_address"].replace(":", ""), 16)
+    mac = read_mac(found["mac_address"])
     host = found.get("binding:host_id") or None
     return MachinePort(found["id"], found["device_id"], mac, tuple(map(Prefix.parse, addresses)), host)
 

@@ -31,7 +31,7 @@ from orchestrator.enforce.stopsignal import Stopping
 from orchestrator.enforce.uplink.monitors import KernelMonitor
 from orchestrator.errors import AclflowError, Missing, Unreachable
 from orchestrator.hosts.ovs import LocalSwitch
-from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.addresses import Family, parse_address, read_mac
 
 _COOKIE = re.compile(r"\bcookie=0x([0-9a-f]+)")
 _ASKS = re.compile(
@@ -53,7 +53,7 @@ def offers(lines: Iterable[str]) -> list[Caller]:
         if cookie is None or asks is None or int(cookie[1], 16) >> 56 != MARK or _OTHER_QUESTION in line:
             continue
         family, address = parse_address(asks["address"])
-        found.append(Caller(int(asks["port"]), int(asks["mac"].replace(":", ""), 16), family, address))
+        found.append(Caller(int(asks["port"]), read_mac(asks["mac"]), family, address))
     return sorted(found, key=lambda each: (each.port, each.family.value))
 
 

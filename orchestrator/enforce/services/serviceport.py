@@ -6,7 +6,6 @@ It is that of this network namespace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, SERVICES_MAC
+from orchestrator.enforce.kernelobjects import explain_errors, set_kernel
 from orchestrator.enforce.services.hostservices import RESOLVER
 from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import Family, format_mac
 
 TABLE = ROUTE_PROTOCOL
@@ -25,6 +25,7 @@ _RULE_AT = 172
 _PERMANENT, _UP, _ONLINK, _NO_DAD = 0x80, 0x1, 4, 0x02
 _GONE = (2, 3, 19, 99)
 """ENOENT, ESRCH, ENODEV, EADDRNOTAVAIL: something that went meanwhile."""
+_REFUSED = "the kernel refuses what the services need"
 _MAC, _GATEWAY = format_mac(SERVICES_MAC), format_mac(GATEWAY_MAC)
 _SETTINGS = {
     "net/ipv4/conf/{port}/rp_filter": "1", "net/ipv4/conf/{port}/arp_ignore": "8",
@@ -46,7 +47,7 @@ class ServicesKernel:
 
         Raises Unreachable where the port is not there (yet) or has another MAC address.
         """
-        with _explain_faults(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             if index is None:
                 raise Unreachable(
@@ -62,7 +63,7 @@ class ServicesKernel:
 
     def missing(self) -> list[str]:
         """Say in words what the services lack; changes nothing."""
-        with _explain_faults(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             if index is None:
                 return [f"there is no interface '{self.port}' here"]
@@ -77,7 +78,7 @@ class ServicesKernel:
 
     def close(self) -> None:
         """Take addresses, rules and routes away; the port is the switch's."""
-        with _explain_faults(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             index = next(iter(kernel.link_lookup(ifname=self.port)), None)
             for family in Family:
                 while _has_rule(kernel, family):
@@ -88,10 +89,8 @@ class ServicesKernel:
     def _repair_kernel(self, kernel: IPRoute, index: int, *, is_up: bool) -> Iterator[str]:
         for name, value in _SETTINGS.items():
             path = self.system / name.format(port=self.port)
-            with suppress(FileNotFoundError):  # a kernel without that IP version
-                if path.read_text(encoding="ascii").strip() != value:
-                    self._write_setting(path, value)
-                    yield str(path.relative_to(self.system))
+            if set_kernel(path, value, place=str(path)):
+                yield str(path.relative_to(self.system))
         if not is_up:
             kernel.link("set", index=index, state="up")
             yield f"{self.port} was down"
@@ -112,12 +111,6 @@ class ServicesKernel:
             if not _has_rule(kernel, family):
                 kernel.rule("add", **_make_rule(family))
                 yield f"rule of {RESOLVER[family]}"
-
-    def _write_setting(self, path: Path, value: str) -> None:
-        try:
-            path.write_text(value, encoding="ascii")
-        except OSError as error:
-            raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=str(path)) from None
 
 
 def _list_addresses(kernel: IPRoute, index: int, family: Family) -> set[str]:
@@ -174,14 +167,3 @@ def _forget_service(kernel: IPRoute, index: int, family: Family) -> None:
         except NetlinkError as error:
             if error.code not in _GONE:
                 raise
-
-
-@contextmanager
-def _explain_faults() -> Iterator[None]:
-    """Turn netlink's errors into ours."""
-    try:
-        yield
-    except NetlinkError as error:
-        if error.code in _GONE:
-            raise Unreachable("the port went away meanwhile") from None
-        raise Refused(f"the kernel refuses what the services need: {error}") from None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +21,10 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.kernelobjects import explain_errors, set_kernel
 from orchestrator.enforce.uplink.routeduplink import ROUTE_PROTOCOL
-from orchestrator.enforce.uplink.uplinkkernel import set_kernel
-from orchestrator.errors import Missing, Refused
-from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.errors import Missing
+from orchestrator.policy.addresses import Family, Prefix, format_address, parse_address, read_mac
 from orchestrator.policy.protocols import ICMPV6
 
 _PROXY = 8
@@ -35,6 +34,7 @@ _FAILED = 0x20
 _LINK_SCOPE = 253
 _GONE = (2, 19)
 """ENOENT, ENODEV: an entry or interface that went meanwhile."""
+_REFUSED = "the kernel refuses to answer for endpoints"
 _AWAY = (errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 _SETTINGS = {
     "net/ipv6/conf/all/proxy_ndp": "1",
@@ -84,15 +84,17 @@ class KernelSegments:
 
     def look(self) -> frozenset[Prefix]:
         """Return the addresses that the kernel answers for, wherever. Raises Refused."""
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             return frozenset(answer.address for answer in _read_answers(kernel))
 
     def follow(self, prefixes: Collection[Prefix]) -> SegmentChange:
         """Have the kernel answer for exactly these, on these interfaces alone; return the repairs.
 
-        Raises Refused and Missing where the kernel does not let us.
+        Without interfaces nothing is asked. Raises Refused and Missing where the kernel does not let us.
         """
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        if not self.interfaces:
+            return SegmentChange()
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             found = _find_indices(kernel, self.interfaces)
             single = frozenset(prefix for prefix in prefixes if prefix.length == prefix.family.bits)
             wanted = {Answer(prefix, index) for prefix in single for index in found.values()}
@@ -102,8 +104,7 @@ class KernelSegments:
                 _change_answer(kernel, "del", answer)
             for answer in wanted - held:
                 _change_answer(kernel, "add", answer)
-            wide = frozenset(prefixes) - single if self.interfaces else frozenset()
-            trouble = (*_name_wide(wide), *self._name_missing(found))
+            trouble = (*_name_wide(frozenset(prefixes) - single), *self._name_missing(found))
             return SegmentChange(
                 frozenset(answer.address for answer in wanted - held),
                 frozenset(answer.address for answer in held - wanted),
@@ -116,15 +117,15 @@ class KernelSegments:
         told = tuple(addresses)
         if not told or not self.interfaces:
             return
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             for name, index in _find_indices(kernel, self.interfaces).items():
-                mac = int(kernel.get_links(index)[0].get_attr("IFLA_ADDRESS").replace(":", ""), 16)
+                mac = read_mac(kernel.get_links(index)[0].get_attr("IFLA_ADDRESS"))
                 own = _find_link_address(kernel, index)
                 _send(name, filter(None, (make_announcement(each, mac, own) for each in told)))
 
     def close(self) -> None:
         """Answer for nobody any more; settings stay."""
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             for answer in _read_answers(kernel):
                 _change_answer(kernel, "del", answer)
 
@@ -132,7 +133,7 @@ class KernelSegments:
         """Set what answering takes; yield what was otherwise."""
         settings = {setting.format(name=name): value for name in found for setting, value in _SETTINGS.items()}
         for name, value in settings.items():
-            if set_kernel(self.system, name, value):
+            if set_kernel(self.system / name, value, place=name):
                 yield name
 
     def _name_missing(self, found: Mapping[str, int]) -> Iterator[str]:
@@ -179,8 +180,8 @@ def make_announcement(address: Prefix, mac: int, own: int | None) -> bytes | Non
     option = frames.link_address(frames.TARGET_LINK_ADDRESS, mac)
     pseudo = frames.pseudo_v6(own, _ALL_NODES)
     said = frames.neighbour(frames.ADVERTISEMENT, _OVERRIDE, address.network, option, pseudo)
-    packet = frames.ipv6(own, _ALL_NODES, ICMPV6, said)
-    return frames.ethernet(mac, _ALL_NODES_MAC, frames.IPV6, packet[:7] + b"\xff" + packet[8:])  # RFC 4861: 255 hops
+    packet = frames.ipv6(own, _ALL_NODES, ICMPV6, said, hops=255)  # RFC 4861: others are not believed
+    return frames.ethernet(mac, _ALL_NODES_MAC, frames.IPV6, packet)
 
 
 def _send(name: str, made: Iterable[bytes]) -> None:
@@ -208,14 +209,14 @@ def _find_indices(kernel: IPRoute, names: Iterable[str]) -> dict[str, int]:
 def _find_link_address(kernel: IPRoute, index: int) -> int | None:
     """Return an interface's IPv6 address of the link."""
     for each in kernel.get_addr(family=socket.AF_INET6, index=index, scope=_LINK_SCOPE):
-        return int.from_bytes(socket.inet_pton(socket.AF_INET6, each.get_attr("IFA_ADDRESS")), "big")
+        return parse_address(each.get_attr("IFA_ADDRESS"))[1]
     return None
 
 
 def _read_answers(kernel: IPRoute) -> frozenset[Answer]:
     """Return the proxies that bear our protocol number."""
     return frozenset(
-        Answer(Prefix.parse(f"{each.get_attr('NDA_DST')}/{family.bits}"), each["ifindex"])
+        Answer(Prefix.parse(each.get_attr("NDA_DST")), each["ifindex"])
         for family in Family
         # without a filter of its own, or it leaves the flag out that asks for proxies
         for each in kernel.neigh("dump", family=family.socket_family, flags=_PROXY, dump_filter=None)
@@ -253,12 +254,3 @@ def _name_silent_gateways(kernel: IPRoute, found: Mapping[str, int]) -> Iterator
             known = kernel.get_neighbours(family=family.socket_family, ifindex=index, dst=gateway)
             if any(each["state"] & _FAILED and each.get_attr("NDA_DST") == gateway for each in known):
                 yield f"the gateway {gateway} does not answer on '{names[index]}'"
-
-
-@contextmanager
-def _explain_errors() -> Iterator[None]:
-    """Turn netlink's errors into ours."""
-    try:
-        yield
-    except NetlinkError as error:
-        raise Refused(f"the kernel refuses to answer for endpoints: {error}") from None

@@ -222,6 +222,8 @@ def keep_uplink(uplink: RoutedUplink, rows: SwitchRows, stopping: Stopping, *, s
     Raises Missing where a program or a right lacks.
     """
     kernel, segments = UplinkKernel(uplink.port), KernelSegments(uplink.segments)
+    if not uplink.segments:
+        segments.close()  # whom an uplink that had some answered for
     keeper = UplinkKeeper(uplink, rows, kernel, segments, uplink.guard(), silent_s)
     chore = Chore("uplink", _Journal(keeper).step, LOOK_EVERY_S, settle_s=_SETTLE_S)
     listener = Chore("arrivals", partial(_attend_arrivals, keeper, chore), _LISTEN_EVERY_S)

@@ -12,7 +12,6 @@ once (its hypervisor does so for it), and one that is still being copied cannot.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -21,8 +20,9 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.enforce.kernelobjects import explain_errors, set_kernel
 from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
 
 _MAIN_TABLE = 254
@@ -31,6 +31,7 @@ _UP = 0x1
 _ONLINK = 4
 _GONE = (3, 19)
 """ESRCH, ENODEV: a route or port that went meanwhile."""
+_REFUSED = "the kernel refuses to route to the port"
 _GATEWAY = format_mac(GATEWAY_MAC)
 _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 _PORT_SETTINGS = {
@@ -160,7 +161,7 @@ class UplinkKernel:
 
     def look(self) -> KernelState:
         """Read everything back. Raises Refused where the kernel does not let us."""
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             return _read_state(kernel, self.port)
 
     def follow(self, ranked: Mapping[Prefix, Rank]) -> KernelChange:
@@ -170,7 +171,7 @@ class UplinkKernel:
         another rank goes last, so that its prefix is routed all the time. Raises Unreachable where the port is not
         there (yet) or has another MAC address than the gateway's: then nothing is routed to it.
         """
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             seen = _read_state(kernel, self.port)
             trouble = self._describe_trouble(seen)
             wanted = frozenset(
@@ -193,7 +194,7 @@ class UplinkKernel:
 
     def close(self) -> None:
         """Take routes and neighbours away; settings stay."""
-        with _explain_errors(), IPRoute(strict_check=True) as kernel:
+        with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             seen = _read_state(kernel, self.port)
             for route in seen.routes:
                 _forget(kernel, route)
@@ -214,25 +215,11 @@ class UplinkKernel:
         """Set what must be before a route leads anywhere; yield what was otherwise."""
         settings = {**{name.format(port=self.port): value for name, value in _PORT_SETTINGS.items()}, **_FORWARDING}
         for name, value in settings.items():
-            if set_kernel(self.system, name, value):
+            if set_kernel(self.system / name, value, place=name):
                 yield name
         if not seen.is_up:
             kernel.link("set", index=seen.index, state="up")
             yield f"{self.port} was down"
-
-
-def set_kernel(system: Path, name: str, value: str) -> bool:
-    """Give a setting of the kernel a value; return whether it had another. Raises Missing."""
-    path = system / name
-    try:
-        if path.read_text(encoding="ascii").strip() == value:
-            return False
-        path.write_text(value, encoding="ascii")
-    except FileNotFoundError:  # a kernel without that IP version routes nothing of it
-        return False
-    except OSError as error:
-        raise Missing(f"the kernel's setting cannot be changed: {error.strerror}", place=name) from None
-    return True
 
 
 def _read_state(kernel: IPRoute, port: str) -> KernelState:
@@ -316,14 +303,3 @@ def _forget(kernel: IPRoute, route: KernelRoute) -> None:
     except NetlinkError as error:
         if error.code not in _GONE:
             raise
-
-
-@contextmanager
-def _explain_errors() -> Iterator[None]:
-    """Turn netlink's errors into ours."""
-    try:
-        yield
-    except NetlinkError as error:
-        if error.code in _GONE:
-            raise Unreachable("the port went away meanwhile") from None
-        raise Refused(f"the kernel refuses to route to the port: {error}") from None

@@ -121,10 +121,10 @@ def ipv4(
     return head[:10] + checksum(head).to_bytes(2, "big") + head[12:] + payload
 
 
-def ipv6(source: int, destination: int, next_header: int, payload: bytes, *, service: int = 0) -> bytes:
-    """An IPv6 packet; `service` is DSCP and ECN."""
+def ipv6(source: int, destination: int, next_header: int, payload: bytes, *, service: int = 0, hops: int = 64) -> bytes:
+    """An IPv6 packet; `service` is DSCP and ECN, `hops` its hop limit."""
     addresses = source.to_bytes(16, "big") + destination.to_bytes(16, "big")
-    return struct.pack("!IHBB", 6 << 28 | service << 20, len(payload), next_header, 64) + addresses + payload
+    return struct.pack("!IHBB", 6 << 28 | service << 20, len(payload), next_header, hops) + addresses + payload
 
 
 def extension(next_header: int, size: int = 8) -> bytes:
