@@ -12,7 +12,10 @@ from orchestrator.errors import Missing, Refused, Unreachable
 
 
 def set_kernel(path: Path, value: str, *, place: str) -> bool:
-    """Give a setting of the kernel a value; return whether it had another. Raises Missing with the place."""
+    """Give a setting of the kernel a value; return whether it had another.
+
+    Raises Missing with the place.
+    """
     try:
         if path.read_text(encoding="ascii").strip() == value:
             return False
@@ -26,7 +29,10 @@ def set_kernel(path: Path, value: str, *, place: str) -> bool:
 
 @contextmanager
 def explain_errors(refused: str, gone: Collection[int]) -> Iterator[None]:
-    """Turn netlink's errors into ours: Unreachable for the codes `gone`, Refused for others."""
+    """Turn netlink's errors into ours.
+
+    Raises Unreachable for the codes `gone`, Refused for others.
+    """
     try:
         yield
     except NetlinkError as error:
