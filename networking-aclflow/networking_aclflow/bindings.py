@@ -110,6 +110,12 @@ def waiting_ports(session: Any) -> list[tuple[str, str]]:
     return [(row.id, row.host) for row in found]
 
 
+def lock_binding(session: Any, port_id: str, host: str) -> bool:
+    """Lock a port's active binding until the transaction ends. False: the port is bound to another host."""
+    found = session.query(ml2_models.PortBinding).filter_by(port_id=port_id, host=host, status=constants.ACTIVE)
+    return found.with_for_update().one_or_none() is not None
+
+
 def sharers(session: Any, port_id: str, addresses: Collection[str]) -> set[str]:
     """Return other ports that may use some allowed addresses too: what one of them gives up, another may get."""
     if not addresses:

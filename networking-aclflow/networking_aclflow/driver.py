@@ -122,10 +122,15 @@ class AclflowMechanismDriver(api.MechanismDriver):
         reason = self._refusal(context)
         if reason is not None:
             raise RefusedByAclflow(reason=reason)
-        if context.host and (context.host != context.original_host or _is_other(port, original)):
+        is_moved = bool(context.host) and context.host != context.original_host
+        if is_moved or (context.host and _is_other(port, original)):
             provisioning_blocks.add_provisioning_component(
                 context._plugin_context, port["id"], resources.PORT, bindings.DRIVER
             )
+        if is_moved:
+            _bring_down(context)
+        elif _becomes_active(port, original) and _is_held_back(context):
+            raise RefusedByAclflow(reason=f"port {port['id']} is not in force yet on {context.host}")
         if context.host or context.original_host:
             self._note_port(context)
 
@@ -185,6 +190,27 @@ class AclflowMechanismDriver(api.MechanismDriver):
 
     def _has(self, segments: Any) -> bool:
         return bindings.is_ours(segments, self._networks)
+
+
+def _bring_down(context: Any) -> None:
+    """Have a port that goes to another host not be active, whatever was written about the host before."""
+    port = context.current
+    found = context._plugin_context.session.query(models_v2.Port).filter_by(id=port["id"]).one_or_none()
+    if found is not None and found.status == constants.PORT_STATUS_ACTIVE:
+        found.status = port["status"] = constants.PORT_STATUS_DOWN
+
+
+def _becomes_active(port: Any, original: Any) -> bool:
+    active = constants.PORT_STATUS_ACTIVE
+    return port["status"] == active and original.get("status", active) != active
+
+
+def _is_held_back(context: Any) -> bool:
+    """Tell whether a port still has a provisioning block.
+
+    Neutron sets a status that it decided on before: it tries again where the port went to another host meanwhile.
+    """
+    return provisioning_blocks.is_object_blocked(context._plugin_context, context.current["id"], resources.PORT)
 
 
 def _is_other(port: Any, original: Any) -> bool:

@@ -29,6 +29,8 @@ LOG = log.getLogger(__name__)
 _AT_ONCE = 200
 _LONGEST_PAUSE_S = 10.0
 _LONGEST_WAIT_S = 5.0
+_READ_BACK = "aclflow read back"
+"""Whom Neutron is told to have completed a port: the name of no block, for that could be the next host's."""
 
 
 class JournalWorker(worker.BaseWorker):
@@ -160,9 +162,9 @@ class Synchronizer:
             if not self._is_time(host, frozenset(ports)):
                 continue
             ready = ports & self._service.in_force(self._domain, host)
-            for port in sorted(ready and ready & _waiting_on(host)):  # one may have been bound elsewhere meanwhile
-                LOG.info("port %s is in force on %s", port, host)
-                _complete(port)
+            for port in sorted(ready):
+                if _complete(port, host):
+                    LOG.info("port %s is in force on %s", port, host)
 
     def _is_time(self, host: str, ports: frozenset[str]) -> bool:
         """Tell whether to ask about a host again: ever less often while the same ports wait there."""
@@ -194,21 +196,20 @@ class Synchronizer:
                     journal.note(session, journal.PROJECT, project)
 
 
-def _waiting_on(host: str) -> set[str]:
-    """Return the ports of a host that are to be active and are not."""
-    with _reading() as session:
-        return {port for port, bound in bindings.waiting_ports(session) if bound == host}
-
-
-def _complete(port: str) -> None:
+def _complete(port: str, host: str) -> bool:
     """End what holds back a port that was read back: our block, and ML2/OVS' where its agent runs on the host, too.
 
-    That driver adds a block to each port of such a host, whoever binds it, and its agent never sees ours.
+    That driver adds a block to each port of such a host, whoever binds it, and its agent never sees ours. False: the
+    port is bound elsewhere by now. Its binding is locked, so the block of its next host is not taken for this one's.
     """
     context = n_context.get_admin_context()
-    agent = provisioning_blocks.L2_AGENT_ENTITY
-    provisioning_blocks.remove_provisioning_component(context, port, resources.PORT, agent)
-    provisioning_blocks.provisioning_complete(context, port, resources.PORT, bindings.DRIVER)
+    with db_api.CONTEXT_WRITER.using(context):
+        if not bindings.lock_binding(context.session, port, host):
+            return False
+        for entity in (provisioning_blocks.L2_AGENT_ENTITY, bindings.DRIVER):
+            provisioning_blocks.remove_provisioning_component(context, port, resources.PORT, entity)
+    provisioning_blocks.provisioning_complete(context, port, resources.PORT, _READ_BACK)
+    return True
 
 
 def _is_id(name: str) -> bool:

@@ -224,6 +224,19 @@ class TestProvisioning(Case):
         self.one.release()
         assert world.blocked() == 0
 
+    def test_a_port_that_goes_elsewhere_meanwhile_stays_held_back(self) -> None:
+        """The block may be the next host's, by the time the service has answered about the one before."""
+        port = self.port("10.1.0.5")
+        self.work()
+
+        def move(_domain: str, host: str) -> frozenset[str]:
+            world.move_port(port, "h2")
+            return frozenset({port})
+
+        self.service.in_force = move
+        self.one.release()
+        assert world.blocked() == 1
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -112,6 +112,28 @@ def add_block(port: str, entity: str) -> None:
         session.add(provisioning_block.ProvisioningBlock(standard_attr_id=made.standard_attr_id, entity=entity))
 
 
+def remove_blocks(port: str) -> None:
+    """Have nobody hold a port back."""
+    with writing() as session:
+        made = session.query(models_v2.Port).filter_by(id=port).one()
+        blocks = session.query(provisioning_block.ProvisioningBlock)
+        blocks.filter_by(standard_attr_id=made.standard_attr_id).delete()
+
+
+def move_port(port: str, host: str) -> None:
+    """Activate a port's binding on another host, as the end of a live migration does."""
+    with writing() as session:
+        session.query(ml2_models.PortBinding).filter_by(port_id=port).update({"status": "INACTIVE"})
+        session.add(ml2_models.PortBinding(port_id=port, host=host, vif_type="ovs", status="ACTIVE"))
+        session.add(ml2_models.PortBindingLevel(port_id=port, host=host, level=0, driver="aclflow"))
+
+
+def status_of(port: str) -> str:
+    """Whether a port is active."""
+    with writing() as session:
+        return session.query(models_v2.Port).filter_by(id=port).one().status
+
+
 def remove_port(port: str) -> None:
     """Take a port away, with all that hangs on it, and note it."""
     with writing() as session:
