@@ -182,10 +182,10 @@ class SocketLink:
     def _handshake(self) -> tuple[bytes, Mapping[str, int]]:
         features, ports = b"", b""
         for message in self._messages():
-            _, kind, _, xid = HEADER.unpack_from(message)
+            kind = HEADER.unpack_from(message)[1]
             assert kind != Type.ERROR, str(messages.read_error(message))
-            features = message if xid == 2 else features
-            ports = message if xid == 3 else ports
+            features = message if kind == Type.FEATURES_REPLY else features
+            ports = message if kind == Type.MULTIPART_REPLY else ports
             if features and ports:
                 break
         return features, {name: number for name, number in messages.read_ports([ports]).items() if number < 0xFF00}
