@@ -25,6 +25,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from orchestrator.client.points import Trial
 from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.kernelobjects import set_kernel
 from orchestrator.errors import Missing
 from orchestrator.policy.model import Packet
 
@@ -188,5 +189,4 @@ def _raw_socket(interface: str) -> socket.socket:
 
 def _set_kernel_settings(where: str, settings: dict[str, str]) -> None:
     for name, value in settings.items():
-        with suppress(FileNotFoundError):  # a kernel without that IP version
-            Path("/proc/sys", where, name).write_text(value)
+        set_kernel(Path("/proc/sys", where, name), value, place=f"{where}/{name}")
