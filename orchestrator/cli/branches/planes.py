@@ -120,6 +120,16 @@ UPLINK = Branch(
     ),
 )
 
+PASSAGE = Branch(
+    "passage",
+    "The way through a spreading switch, on its machine between routers and hosts.",
+    (
+        Leaf("run", "Lead what comes in on either side through the firewalls.", "passage:run"),
+        Leaf("show", "Show what is led into the switch.", "passage:show"),
+        Leaf("remove", "Lead nothing into the switch any more.", "passage:remove"),
+    ),
+)
+
 FIREWALL = Branch(
     "firewall",
     "Firewall VNFs of a domain: machines that filter with nftables or iptables, each with an agent inside.",
