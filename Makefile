@@ -90,15 +90,15 @@ deploy-log: packages $(VENV)/.ready .venv-ansible/.ready  ## the whole site for 
 test-openstack: DEBIAN += $(CLOUD)
 test-openstack: packages $(VENV)/.ready  ## fleets in a real Keystone..Heat on loopback; part of `test` with OPENSTACK=1
 	$(more-packages)
-	OPENSTACK=1 $(BIN)/pytest tests/openstack
+	OPENSTACK=1 tests/run-twice tests/openstack
 
 cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING)
 cloud: packages $(VENV)/.ready  ## an OpenStack with instances that run behind aclflow, on this machine; it stays until Ctrl-C
 	$(more-packages)
 	@PYTHONPATH=tests/openstack exec $(BIN)/python -W ignore -m twohosts stay
 
-test-cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING)
-test-cloud: packages $(VENV)/.ready  ## stories of instances in such a cloud; 16 GiB of memory and an hour are enough
+test-cloud: DEBIAN += $(CLOUD) $(COMPUTE) $(SERVING) $(IMAGING)
+test-cloud: packages $(VENV)/.ready .venv-images/.ready  ## stories of instances in such a cloud; 16 GiB of memory and an hour are enough
 	$(more-packages)
 	INSTANCES=1 $(BIN)/pytest tests/instances
 

@@ -24,6 +24,8 @@ ENVIRONMENTS = {
     "security-domain.environment.yaml": ("security-domain.yaml", {"controller_token", "switch_tokens"}),
     "edge-pop.environment.yaml": ("edge-pop.yaml", {"controller_token", "enrol_token"}),
 }
+READ_BY_OTHERS = {"/usr/local/sbin/": "0755", "/etc/systemd/network/": "0644"}
+"""Folders whose files are no secret: what is run, and what networkd reads as a user of its own."""
 STARTED = {"firewall-vnf": "agent", "controller": "controller", "edge-pop": "controller", "acl-switch": "host enrol"}
 """What the unit that a machine starts does with ACLFLOW_ARGUMENTS."""
 PSEUDO = {"OS::stack_name", "OS::stack_id", "OS::project_id"}
@@ -151,7 +153,8 @@ def test_what_cloud_init_is_given_is_whole(name: str) -> None:
         config = yaml.safe_load(text)
         assert set(config) == {"write_files", "runcmd"}
         for file in config["write_files"]:
-            assert file["permissions"] == ("0755" if file["path"].startswith("/usr/local/sbin") else "0600")
+            folder = next((each for each in READ_BY_OTHERS if file["path"].startswith(each)), "")
+            assert file["permissions"] == READ_BY_OTHERS.get(folder, "0600")
             assert file["content"]
         assert all(isinstance(word, str) for command in config["runcmd"] for word in command)
 

@@ -20,6 +20,13 @@ PROJECTS6 = {"blue": "2001:db8:79:1::/64", "red": "2001:db8:79:2::/64"}
 """Projects, each with the IPv4 and the IPv6 prefix of its network."""
 ROUTER_OUTSIDE, OUTSIDE_ADDRESS, OUTSIDE_LENGTH = "203.0.113.1", "203.0.113.2", 24
 ROUTER_OUTSIDE6, OUTSIDE_ADDRESS6, OUTSIDE_LENGTH6 = "2001:db8:ff::1", "2001:db8:ff::2", 64
+SEGMENT_ROUTER, SEGMENT_LENGTH = "198.51.100.129", 25
+"""Of a segment that the operator has beside the legs to hosts: VNF-ACLs stand on it, and have these addresses."""
+SEGMENT_SWITCHES = ("198.51.100.130", "198.51.100.139")
+SEGMENT_MACHINES = "198.51.100.192/26"
+"""What machines behind VNF-ACLs have of the segment's addresses."""
+FLAT = {"management": "br-management", "segment": "br-segment"}
+"""Links of a compute host that ML2/OVS' flat networks use, with the bridge of each."""
 OPENFLOW_PORT = 6653
 
 

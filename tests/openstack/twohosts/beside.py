@@ -1,9 +1,10 @@
-"""ML2/OVS beside aclflow on one host of the cloud, and the file by which `aclflow bench cloud` finds both."""
+"""ML2/OVS beside aclflow on hosts of the cloud, and the file by which `aclflow bench cloud` finds both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,33 @@ _AGENT = "neutron-openvswitch-agent"
 @contextmanager
 def ovs_network(cloud: Cloud, project: Project) -> Iterator[Any]:
     """Run ML2/OVS' agent on a host, with a network of its own, during the block."""
-    api, host = project.cloud.network, cloud.hosts[HOST]
-    host.start_neutron_agent()
-    wait_for("ML2/OVS' agent", lambda: any(each.is_alive for each in api.agents(binary=_AGENT, host=HOST)))
+    api = project.cloud.network
+    start_agents(cloud, api, HOST)
     made = api.create_network(name="plain", provider_network_type="local")
     api.create_subnet(network_id=made.id, ip_version=4, cidr="192.0.2.0/24", is_dhcp_enabled=False, gateway_ip=None)
     yield made
     api.delete_network(made.id)
-    host.stop("neutron-agent")
-    for agent in api.agents(host=HOST):
-        api.delete_agent(agent.id)
-    host.run("ovs-vsctl", "--if-exists", "del-br", "br-int")
+    stop_agents(cloud, api, HOST)
+
+
+def start_agents(cloud: Cloud, api: Any, *hosts: str) -> None:
+    """Start ML2/OVS' agent on hosts; Neutron knows of it when this returns. Raises NotStartedError."""
+    for host in hosts:
+        cloud.hosts[host].start_neutron_agent()
+    for host in hosts:
+        wait_for(f"ML2/OVS' agent on {host}", partial(_is_alive, api, host))
+
+
+def stop_agents(cloud: Cloud, api: Any, *hosts: str) -> None:
+    """Stop ML2/OVS' agent on hosts, and have Neutron forget it."""
+    for host in hosts:
+        cloud.hosts[host].stop_neutron_agent()
+        for agent in api.agents(host=host):
+            api.delete_agent(agent.id)
+
+
+def _is_alive(api: Any, host: str) -> bool:
+    return any(each.is_alive for each in api.agents(binary=_AGENT, host=host))
 
 
 def compute_of(cloud: Cloud, host: str) -> Compute:

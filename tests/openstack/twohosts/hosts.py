@@ -23,6 +23,7 @@ from orchestrator.hosts.switch import ROUTED_PORT
 from orchestrator.lab.fabric import HOST_LEG, host_text
 from twohosts.addresses import (
     DOMAIN,
+    FLAT,
     HOSTS,
     MANAGEMENT,
     OPENFLOW_PORT,
@@ -110,6 +111,8 @@ class ComputeHost:
             **words, "host": self.name, "management": management_of(self.name),
             "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, self.name)), "base": str(self.place.config("nova")),
             "own": str(own), "polling": str(POLLING_S),
+            "names": "\n".join(f"Host {each}\nHostName {management_of(each)}" for each in HOSTS),
+            "mappings": ",".join(f"{link}:{bridge}" for link, bridge in FLAT.items()),
         }  # fmt: skip
         libvirt = self.root / "etc/libvirt"
         ssh = self.root / "etc/ssh"
@@ -157,10 +160,20 @@ class ComputeHost:
         file.write_text(token)
         self.run(*ACLFLOW, "host", "enrol", DOMAIN, self.name, "--folder", str(folder), "--enrol-file", str(file),
                  "--url", url)  # fmt: skip
+        self._configure()
+
+    def switch_on_offloads(self) -> None:
+        """Have the switch deal with checksums and segments that stock guests leave to it; it starts anew."""
+        self._configure("--offloads")
+        running.kill(self.place, [f"vswitchd-{self.name}"])
+        self.start_switch()
+
+    def _configure(self, *more: str) -> None:
+        folder = self.root / "tls"
         own, authority = str(folder / "switch.pem"), str(folder / "authority.pem")
         controller = f"ssl:{MANAGEMENT}:{OPENFLOW_PORT}"
         files = ("--tls-key", own, "--tls-certificate", own, "--tls-authority", authority)
-        wanted = ("--controller", controller, "--datapath", "netdev", *files)
+        wanted = ("--controller", controller, "--datapath", "netdev", *files, *more)
         self.run(*ACLFLOW, "host", "configure", DOMAIN, self.name, *wanted)
 
     def start_routing(self) -> None:
@@ -184,7 +197,10 @@ class ComputeHost:
         self.start("nova-compute", command, environment(self.place))
 
     def start_neutron_agent(self) -> None:
-        """Start ML2/OVS' agent, which nothing of aclflow needs: it serves other networks, on a bridge of its own."""
+        """Start ML2/OVS' agent, which nothing of aclflow needs: it serves other networks, on bridges of its own."""
+        for link, bridge in FLAT.items():
+            self.run("ovs-vsctl", "--may-exist", "add-br", bridge, "--", "set", "bridge", bridge,
+                     "datapath_type=netdev", "--", "--may-exist", "add-port", bridge, link)  # fmt: skip
         name = f"neutron-agent-{self.name}"
         log = str(self.place.root / "log" / f"{name}.log")
         command = python_main(
@@ -192,6 +208,14 @@ class ComputeHost:
             "--config-file", str(self.place.config(name)), "--log-file", log,
         )  # fmt: skip
         self.start("neutron-agent", command, environment(self.place))
+
+    def stop_neutron_agent(self) -> None:
+        """Stop it, and remove its bridges."""
+        self.stop("neutron-agent")
+        self.run(
+            "ovs-vsctl",
+            *[word for each in ("br-int", *FLAT.values()) for word in ("--", "--if-exists", "del-br", each)],
+        )
 
     def end(self) -> None:
         """Stop every program of the host, and instances that are left."""

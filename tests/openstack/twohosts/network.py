@@ -22,10 +22,13 @@ from twohosts.addresses import (
     ROUTER,
     ROUTER_OUTSIDE,
     ROUTER_OUTSIDE6,
+    SEGMENT_LENGTH,
+    SEGMENT_ROUTER,
     leg_of,
     management_of,
 )
 
+_SEGMENT = "segment"
 NODES = (ROUTER, OUTSIDE, *HOSTS)
 _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 _QUIET = {f"net/ipv6/conf/default/{name}": value for name, value in {**QUIET_IPV6, "keep_addr_on_down": "1"}.items()}
@@ -61,6 +64,8 @@ def _create(prefix: str) -> None:
     _ip("link", "add", bridge, "type", "bridge")
     _ip("address", "add", f"{MANAGEMENT}/{MANAGEMENT_LENGTH}", "dev", bridge)
     _ip("link", "set", bridge, "up")
+    _ip("-n", prefix + ROUTER, "link", "add", _SEGMENT, "type", "bridge")
+    _up(prefix + ROUTER, _SEGMENT, f"{SEGMENT_ROUTER}/{SEGMENT_LENGTH}")
     for host, number in HOSTS.items():
         namespace, port = prefix + host, f"{bridge}{number}"
         _ip("link", "add", port, "type", "veth", "peer", "name", "mgmt", "netns", namespace)
@@ -71,7 +76,19 @@ def _create(prefix: str) -> None:
             "netns", namespace)  # fmt: skip
         _up(prefix + ROUTER, leg.name, f"{leg.router[0]}/30", f"{leg.router[1]}/64")
         _up(namespace, HOST_LEG, f"{leg.host[0]}/30", f"{leg.host[1]}/64")
+        _create_flat(prefix, host, number)
     _create_outside(prefix)
+
+
+def _create_flat(prefix: str, host: str, number: int) -> None:
+    """Give a host the links of the flat networks that ML2/OVS serves there, where its agent runs."""
+    bridge, router = bridge_of(prefix), ("-n", prefix + ROUTER)
+    for place, name, master, link in (
+        ((), f"{bridge}v{number}", bridge, "management"), (router, f"{_SEGMENT}{number}", _SEGMENT, _SEGMENT)
+    ):  # fmt: skip
+        _ip(*place, "link", "add", name, "type", "veth", "peer", "name", link, "netns", prefix + host)
+        _ip(*place, "link", "set", name, "master", master, "up")
+        _ip("-n", prefix + host, "link", "set", link, "up")
 
 
 def _create_outside(prefix: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,16 +50,21 @@ class Project:
         self.cloud: Connection = connect(place, "admin", name)
         self.id = self.cloud.session.get_project_id()
 
-    def boot(self, name: str, host: str, *, config_drive: bool = False, plug: Mapping[str, str] | None = None) -> Any:
+    def boot(
+        self, name: str, host: str, *, config_drive: bool = False, plug: Mapping[str, str] | None = None,
+        commands: str = "",
+    ) -> Any:  # fmt: skip
         """Have Nova boot an instance on a host; it is not up yet when this returns.
 
-        `plug` is a port that is there, or another network than the project's, as Nova's API names them.
+        `plug` is a port that is there, or another network than the project's, as Nova's API names them. What
+        `commands` say the instance does, once it has read its config drive.
         """
         compute = self.cloud.compute
         plugged = plug or {"uuid": self.cloud.network.find_network(self.name).id}
         return compute.create_server(
             name=name, image_id=self.cloud.image.find_image(IMAGE).id, flavor_id=compute.find_flavor(FLAVOR).id,
             networks=[dict(plugged)], availability_zone=f"nova:{host}", config_drive=config_drive,
+            **({"user_data": base64.b64encode(commands.encode()).decode()} if commands else {}),
         )  # fmt: skip
 
     def server(self, server: Any) -> Any:
