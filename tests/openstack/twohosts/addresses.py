@@ -9,7 +9,7 @@ PREFIX = "cld-"
 DOMAIN = "cloud"
 HOSTS = {"one": 1, "two": 2}
 """Compute hosts, by the name that Nova, Neutron and aclflow have for each."""
-ROUTER, OUTSIDE = "router", "outside"
+ROUTER, OUTSIDE, SPREAD = "router", "outside", "spread"
 MANAGEMENT = "169.254.79.1"
 """Of this machine: services listen here for compute hosts."""
 MANAGEMENT_LENGTH = 24
@@ -25,8 +25,12 @@ SEGMENT_ROUTER, SEGMENT_LENGTH = "198.51.100.129", 25
 SEGMENT_SWITCHES = ("198.51.100.130", "198.51.100.139")
 SEGMENT_MACHINES = "198.51.100.192/26"
 """What machines behind VNF-ACLs have of the segment's addresses."""
-FLAT = {"management": "br-management", "segment": "br-segment"}
+SIDES = ("left", "right")
+FLAT = {name: f"br-{name}" for name in ("management", "segment", *SIDES)}
 """Links of a compute host that ML2/OVS' flat networks use, with the bridge of each."""
+SPREAD_MANAGEMENT = "169.254.79.13"
+TO_SPREAD, FROM_SPREAD = Leg.nth_leg(3), Leg.nth_leg(4)
+"""The router's links to the machine of a spreading switch: towards its outside, and towards its inside."""
 OPENFLOW_PORT = 6653
 
 

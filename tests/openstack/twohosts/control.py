@@ -76,6 +76,8 @@ class Control:
             "ACLFLOW_LISTEN_PORT": str(self.place.ports["aclflow"]), "ACLFLOW_TLS": "yes",
             "ACLFLOW_URL": self.url, "ACLFLOW_AUDIT_SYSLOG": "none",
         }  # fmt: skip
+        if (cloud := self.place.root / "cloud.yaml").exists():
+            settings["ACLFLOW_CLOUD"] = str(cloud)
         self._start("service", ("serve",), settings)
 
     def start_controller(self, invitation: str = "") -> None:

@@ -10,6 +10,7 @@ from orchestrator.lab import namespaces
 from orchestrator.lab.fabric import HOST_LEG
 from orchestrator.lab.network import QUIET_IPV6
 from twohosts.addresses import (
+    FROM_SPREAD,
     HOSTS,
     MANAGEMENT,
     MANAGEMENT_LENGTH,
@@ -24,12 +25,16 @@ from twohosts.addresses import (
     ROUTER_OUTSIDE6,
     SEGMENT_LENGTH,
     SEGMENT_ROUTER,
+    SIDES,
+    SPREAD,
+    SPREAD_MANAGEMENT,
+    TO_SPREAD,
     leg_of,
     management_of,
 )
 
 _SEGMENT = "segment"
-NODES = (ROUTER, OUTSIDE, *HOSTS)
+NODES = (ROUTER, OUTSIDE, SPREAD, *HOSTS)
 _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 _QUIET = {f"net/ipv6/conf/default/{name}": value for name, value in {**QUIET_IPV6, "keep_addr_on_down": "1"}.items()}
 """For interfaces that are made later; a link that goes down and up keeps its addresses."""
@@ -66,6 +71,7 @@ def _create(prefix: str) -> None:
     _ip("link", "set", bridge, "up")
     _ip("-n", prefix + ROUTER, "link", "add", _SEGMENT, "type", "bridge")
     _up(prefix + ROUTER, _SEGMENT, f"{SEGMENT_ROUTER}/{SEGMENT_LENGTH}")
+    _create_spread(prefix)
     for host, number in HOSTS.items():
         namespace, port = prefix + host, f"{bridge}{number}"
         _ip("link", "add", port, "type", "veth", "peer", "name", "mgmt", "netns", namespace)
@@ -82,13 +88,33 @@ def _create(prefix: str) -> None:
 
 def _create_flat(prefix: str, host: str, number: int) -> None:
     """Give a host the links of the flat networks that ML2/OVS serves there, where its agent runs."""
-    bridge, router = bridge_of(prefix), ("-n", prefix + ROUTER)
+    bridge, router, spread = bridge_of(prefix), ("-n", prefix + ROUTER), ("-n", prefix + SPREAD)
     for place, name, master, link in (
-        ((), f"{bridge}v{number}", bridge, "management"), (router, f"{_SEGMENT}{number}", _SEGMENT, _SEGMENT)
-    ):  # fmt: skip
+        ((), f"{bridge}v{number}", bridge, "management"),
+        (router, f"{_SEGMENT}{number}", _SEGMENT, _SEGMENT),
+        *((spread, f"{side}{number}", side, side) for side in SIDES),
+    ):
         _ip(*place, "link", "add", name, "type", "veth", "peer", "name", link, "netns", prefix + host)
         _ip(*place, "link", "set", name, "master", master, "up")
         _ip("-n", prefix + host, "link", "set", link, "up")
+
+
+def _create_spread(prefix: str) -> None:
+    """Make the machine of a spreading switch: links to the router, and networks with firewalls on either side."""
+    bridge, spread = bridge_of(prefix), prefix + SPREAD
+    _ip("link", "add", f"{bridge}s", "type", "veth", "peer", "name", "mgmt", "netns", spread)
+    _ip("link", "set", f"{bridge}s", "master", bridge, "up")
+    _up(spread, "mgmt", f"{SPREAD_MANAGEMENT}/{MANAGEMENT_LENGTH}")
+    for name, leg in (("eth-out", TO_SPREAD), ("eth-in", FROM_SPREAD)):
+        _ip("-n", prefix + ROUTER, "link", "add", leg.name, "type", "veth", "peer", "name", name, "netns", spread)
+        _up(prefix + ROUTER, leg.name, f"{leg.router[0]}/30", f"{leg.router[1]}/64")
+        _up(spread, name, f"{leg.host[0]}/30", f"{leg.host[1]}/64")
+    for side in SIDES:
+        _ip("-n", spread, "link", "add", side, "type", "bridge")
+        _ip("-n", spread, "link", "set", side, "up")
+        _ip("-n", spread, "link", "add", f"sw-{side}", "type", "veth", "peer", "name", f"lan-{side}")
+        _ip("-n", spread, "link", "set", f"lan-{side}", "master", side, "up")
+        _ip("-n", spread, "link", "set", f"sw-{side}", "up")
 
 
 def _create_outside(prefix: str) -> None:
