@@ -113,9 +113,8 @@ def test_heat_creates_what_it_describes_and_takes_it_away(
     heat = heat_client.Client("1", session=bench.openstack.session, region_name="RegionOne")
     files, body = template_utils.get_template_contents(str(FOLDER / name))
     before = bench.machines()
-    stack = heat.stacks.create(stack_name=Path(name).stem, template=body, files=files, parameters={**OURS, **more})[
-        "stack"
-    ]
+    called = f"{Path(name).stem}-{more.get('uplink_kind', 'edge')}"  # Heat keeps a deleted stack's name for a moment
+    stack = heat.stacks.create(stack_name=called, template=body, files=files, parameters={**OURS, **more})["stack"]
 
     def status() -> str:
         return str(heat.stacks.get(stack["id"], resolve_outputs=False).stack_status)
@@ -134,7 +133,7 @@ def test_heat_creates_what_it_describes_and_takes_it_away(
         kind = str(more.get("uplink_kind", "edge"))
         _check_uplinks(given, outputs["uplink_addresses"], kind, str(more.get("ranges", "")))
     heat.stacks.delete(stack["id"])
-    until("the stack's end", lambda: bench.openstack.stack(Path(name).stem) is None)
+    until("the stack's end", lambda: bench.openstack.stack(called) is None)
     assert bench.machines() == before
 
 
