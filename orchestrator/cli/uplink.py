@@ -103,7 +103,7 @@ def show(shown: Shown, port: Port = ROUTED_PORT, bridge: Bridge = BRIDGE, run_di
     shown.say([dict(zip(columns, each, strict=True)) for each in found], columns, rows)
     if trouble:
         complain(trouble)
-    if state.index is None:
+    if state.port.index is None:
         complain(f"there is no interface '{port}' here")
     if trouble or delivered != routed:
         raise typer.Exit(ANSWER_IS_NO)

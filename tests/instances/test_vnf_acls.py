@@ -62,10 +62,9 @@ def _leg_of(cloud: Cloud, machine: Instance) -> str:
 
 def test_machines_are_reached_as_their_list_permits(cloud: Cloud, acls: VnfAcls, machines: dict[str, Instance]) -> None:
     assert set(acls.hosts.values()) == {"one", "two"}
+    legs = {acls.hosts[name]: leg for name, leg in SWITCHES.items()}
     for host, each in machines.items():
-        assert {name: leg for name, leg in SWITCHES.items() if acls.hosts[name] == host}.popitem()[1] == _leg_of(
-            cloud, each
-        )
+        assert _leg_of(cloud, each) == legs[host]
         assert not fetches(cloud, each.address, 81)
     one, two = machines["one"], machines["two"]
     for sender, target in ((one, two), (two, one)):

@@ -227,7 +227,8 @@ class World:
             raise
         return self
 
-    def build(self) -> None:
+    def make_nodes(self) -> None:
+        """Make every node, and the router's link to the outside, which sends everything to it."""
         for name in self.names:
             namespaces.create(self.namespace(name))
             self.ip(name, "link", "set", "lo", "up")
@@ -235,6 +236,9 @@ class World:
         self.link("r", "e9", "o", "eth0", "10.0.9", "fd00:9")
         for way in (("-4", "10.0.9.1"), ("-6", "fd00:9::1")):
             self.ip("o", way[0], "route", "add", "default", "via", way[1])
+
+    def build(self) -> None:
+        self.make_nodes()
         for name in HOSTS:
             self.hosts[name] = self.host_type(self, name)
         for name, number in HOSTS.items():

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from system.fabricworld import ENDPOINTS, HOSTS, Host, World, address_of
 
-from orchestrator.lab import namespaces
 from orchestrator.policy.addresses import Family
 
 ROOT = Path(__file__).parents[2]
@@ -61,13 +60,7 @@ class SegmentWorld(World):
     host_type = SegmentHost
 
     def build(self) -> None:
-        for name in self.names:
-            namespaces.create(self.namespace(name))
-            self.ip(name, "link", "set", "lo", "up")
-        self.route_in("r")
-        self.link("r", "e9", "o", "eth0", "10.0.9", "fd00:9")
-        for way in (("-4", "10.0.9.1"), ("-6", "fd00:9::1")):
-            self.ip("o", way[0], "route", "add", "default", "via", way[1])
+        self.make_nodes()
         self.ip("r", "link", "add", "lan", "type", "bridge")
         self.ip("r", "link", "set", "lan", "up")
         self._give("r", "lan", ROUTER)

@@ -55,11 +55,7 @@ class PassageWorld(World):
         self._generation = 0
 
     def build(self) -> None:
-        for name in self.names:
-            namespaces.create(self.namespace(name))
-            self.ip(name, "link", "set", "lo", "up")
-        self.route_in("r")
-        self.link("r", "e9", "o", "eth0", "10.0.9", "fd00:9")
+        self.make_nodes()
         self.link("r", "e1", "s", "eth0", "10.0.1", "fd00:1")
         for name, (interface, number) in HOSTS.items():
             self.link("s", interface, name, "eth0", f"10.0.{number}", f"fd00:{number}")
@@ -85,7 +81,6 @@ class PassageWorld(World):
     def _route(self) -> None:
         for family, way in ((Family.IPV4, "10.0.{}.{}"), (Family.IPV6, "fd00:{}::{}")):
             option, ranges = f"-{family.value}", RANGES[family is Family.IPV6]
-            self.ip("o", option, "route", "add", "default", "via", way.format(9, 1))
             self.ip("r", option, "route", "add", ranges, "via", way.format(1, 2))
             self.ip("s", option, "route", "add", "default", "via", way.format(1, 1))
             for name, (_, number) in HOSTS.items():

@@ -24,6 +24,7 @@ from orchestrator.compile.filters.legs import check_interface
 from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.guardtable import GuardTable, set_of_names
+from orchestrator.enforce.uplink.routeduplink import check_ranges, drop_senders
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 
@@ -71,11 +72,7 @@ class Passage:
             raise BadInput(f"'{both[0]}' is named for both sides of the firewalls", place="--inside")
         if self.outside_port == self.inside_port:
             raise BadInput(f"'{self.inside_port}' is named for both sides of the switch", place="--inside-port")
-        if not self.ranges:
-            raise BadInput("name the addresses that endpoints may have, as in 198.51.100.0/24", place="--range")
-        wide = [prefix for prefix in self.ranges if not prefix.length]
-        if wide:
-            raise BadInput(f"{wide[0]} would be every address there is", place="--range")
+        check_ranges(self.ranges)
 
     @property
     def ports(self) -> tuple[str, str]:
@@ -86,7 +83,9 @@ class Passage:
     def ways(self) -> tuple[Way, Way]:
         """What is led into the switch, by a table each."""
         everything = tuple(Prefix(family, 0, 0) for family in Family)
-        ranges = tuple(each for family in Family for each in aggregate(self._ranges_of(family)))
+        ranges = tuple(
+            each for family in Family for each in aggregate(tuple(one for one in self.ranges if one.family is family))
+        )
         return (
             Way(TABLES[0], self.outside, self.outside_port, ranges),
             Way(TABLES[1], self.inside, self.inside_port, everything),
@@ -96,16 +95,9 @@ class Passage:
         """The table of nftables around the ports."""
         return GuardTable(PASSAGE_GUARD, tuple(self._write_chains()), run)
 
-    def _ranges_of(self, family: Family) -> tuple[Prefix, ...]:
-        return tuple(prefix for prefix in self.ranges if prefix.family is family)
-
     def _write_chains(self) -> Iterator[str]:
         outside, inside = set_of_names(self.outside), set_of_names(self.inside)
-        spoken = []
-        for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
-            prefixes = aggregate(self._ranges_of(family))
-            if prefixes:
-                spoken.append(f"{word} saddr {{ {', '.join(map(str, prefixes))} }} drop")
+        spoken = tuple(drop_senders(self.ranges))
         yield from (
             "chain here {",
             "type filter hook input priority -10; policy accept;",

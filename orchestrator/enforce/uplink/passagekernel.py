@@ -9,31 +9,23 @@ from pathlib import Path
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.enforce.kernelobjects import explain_errors, set_kernel
+from orchestrator.enforce.kernelobjects import explain_errors
+from orchestrator.enforce.uplink.kernelport import ONLINK, KernelPort, read_port, repair_port
 from orchestrator.enforce.uplink.passage import TABLES, Passage
 from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
 from orchestrator.errors import Unreachable
-from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
+from orchestrator.policy.addresses import Family, Prefix, format_address
 
 _PRIORITY = 1720
 """Of our rules: before the main table's, after the local one's."""
 _METRIC, _LAST_METRIC = 10, 4_000_000_000
-_GATEWAY = format_mac(GATEWAY_MAC)
 _GONE = (2, 3, 17, 19)
 """ENOENT, ESRCH, EEXIST, ENODEV: somebody was there first."""
 _REFUSED = "the kernel refuses to lead packets into the spreading switch"
 _UNICAST = 1
 """RTN_UNICAST, the type of a route that leads somewhere."""
-_ONLINK, _UP, _PERMANENT = 4, 0x1, 0x80
-_FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
-_PORT_SETTINGS = {
-    "net/ipv4/conf/{port}/rp_filter": "2", "net/ipv4/conf/{port}/send_redirects": "0",
-    "net/ipv4/conf/{port}/arp_ignore": "8", "net/ipv4/conf/{port}/accept_redirects": "0",
-    "net/ipv6/conf/{port}/accept_ra": "0", "net/ipv6/conf/{port}/accept_dad": "0",
-    "net/ipv6/conf/{port}/accept_redirects": "0",
-}  # fmt: skip
-"""`rp_filter` 2: what left the firewalls comes in by another port than its sender is routed to."""
+_LOOSE = 2
+"""Of `rp_filter`: what left the firewalls comes in by another port than its sender is routed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +60,12 @@ class PassageKernel:
         where a port is not there (yet) or has another MAC address than the gateway's.
         """
         with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
-            troubles, ports = self._find_ports(kernel)
-            repaired = list(self._repair_settings(ports))
-            for port, index in ports.items():
-                repaired += _raise_port(kernel, port, index)
-                repaired += _repair_neighbours(kernel, port, index)
-            repaired += self._repair_ways(kernel, ports)
+            seen = [read_port(kernel, port) for port in self.passage.ports]
+            repaired = [
+                word for port in seen if not port.trouble for word in repair_port(kernel, port, _LOOSE, self.system)
+            ]
+            repaired += self._repair_ways(kernel, _index_sound(seen))
+            troubles = [port.trouble for port in seen if port.trouble]
             if troubles:
                 raise Unreachable("; ".join(troubles))
             return tuple(repaired)
@@ -86,33 +78,12 @@ class PassageKernel:
     def look(self) -> frozenset[str]:
         """Return the ports that packets are led to now."""
         with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
-            ports = self._find_ports(kernel)[1]
+            ports = _index_sound(read_port(kernel, port) for port in self.passage.ports)
             rules, routes = frozenset(_read_rules(kernel)), frozenset(_read_routes(kernel))
             if not frozenset(self._list_rules()) <= rules:
                 return frozenset()
             wanted = {port: frozenset(self._list_routes({port: index})) for port, index in ports.items()}
             return frozenset(port for port, each in wanted.items() if each <= routes)
-
-    def _find_ports(self, kernel: IPRoute) -> tuple[list[str], dict[str, int]]:
-        """Return what is wrong with the switch's ports, in words, and the numbers of those that are right."""
-        troubles, found = [], {}
-        for port in self.passage.ports:
-            index = next(iter(kernel.link_lookup(ifname=port)), None)
-            if index is None:
-                troubles.append(f"there is no interface '{port}' here: does the switch run, and has it that port?")
-                continue
-            mac = kernel.get_links(index)[0].get_attr("IFLA_ADDRESS")
-            if mac != _GATEWAY:
-                troubles.append(f"the interface '{port}' has the MAC address {mac}, not the gateway's {_GATEWAY}")
-                continue
-            found[port] = index
-        return troubles, found
-
-    def _repair_settings(self, ports: Iterable[str]) -> Iterator[str]:
-        settings = {name.format(port=port): value for port in ports for name, value in _PORT_SETTINGS.items()}
-        for name, value in {**settings, **_FORWARDING}.items():
-            if set_kernel(self.system / name, value, place=name):
-                yield name
 
     def _repair_ways(self, kernel: IPRoute, ports: Mapping[str, int]) -> Iterator[str]:
         """Bring rules and routes to what is declared, for the ports that are there; yield what was otherwise.
@@ -154,6 +125,11 @@ class PassageKernel:
                     yield PassageRoute(way.table, prefix, ports[way.port])
 
 
+def _index_sound(ports: Iterable[KernelPort]) -> dict[str, int]:
+    """Return the numbers of the ports that packets can be routed to, by name."""
+    return {port.name: port.index for port in ports if port.index is not None and not port.trouble}
+
+
 def remove_passage() -> None:
     """Take the rules and routes of any passage away; settings and guard stay. Raises Refused."""
     with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
@@ -182,33 +158,10 @@ def _read_routes(kernel: IPRoute) -> Iterator[PassageRoute]:
                 yield PassageRoute(table, Prefix.parse(f"{address}/{route['dst_len']}"), index)
 
 
-def _raise_port(kernel: IPRoute, port: str, index: int) -> Iterator[str]:
-    if not kernel.get_links(index)[0]["flags"] & _UP:
-        kernel.link("set", index=index, state="up")
-        yield f"{port} was down"
-
-
-def _repair_neighbours(kernel: IPRoute, port: str, index: int) -> Iterator[str]:
-    for family in Family:
-        known = kernel.get_neighbours(family=family.socket_family, ifindex=index)
-        right = any(
-            each["state"] == _PERMANENT
-            and each.get_attr("NDA_DST") == NEXT_HOPS[family]
-            and each.get_attr("NDA_LLADDR") == _GATEWAY
-            for each in known
-        )
-        if not right:
-            kernel.neigh(
-                "replace", dst=NEXT_HOPS[family], lladdr=_GATEWAY, ifindex=index, state=_PERMANENT,
-                family=family.socket_family,
-            )  # fmt: skip
-            yield f"neighbour {NEXT_HOPS[family]} at {port}"
-
-
 def _change_route(kernel: IPRoute, how: str, route: PassageRoute) -> None:
     """Add or delete a route; one that is gone already is none."""
     family = route.prefix.family
-    led = {"gateway": NEXT_HOPS[family], "oif": route.index, "flags": _ONLINK, "priority": _METRIC}
+    led = {"gateway": NEXT_HOPS[family], "oif": route.index, "flags": ONLINK, "priority": _METRIC}
     nowhere = {"type": "unreachable", "priority": _LAST_METRIC}
     try:
         kernel.route(

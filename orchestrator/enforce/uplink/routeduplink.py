@@ -13,7 +13,7 @@ forward    the port <-> the fabric       permitted
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.legs import check_interface
@@ -32,6 +32,23 @@ ROUTE_PROTOCOL = 172
 FRR takes 186 to 198 for its own, and ignores or removes routes that bear them."""
 NEXT_HOPS = {Family.IPV4: GATEWAY_IPV4, Family.IPV6: GATEWAY_IPV6}
 """The gateway as the kernel's routes name it; nobody else may have these addresses at the port."""
+
+
+def check_ranges(ranges: Collection[Prefix]) -> None:
+    """Raise BadInput where endpoints could have no address, or every one."""
+    if not ranges:
+        raise BadInput("name the addresses that endpoints may have, as in 198.51.100.0/24", place="--range")
+    wide = [prefix for prefix in ranges if not prefix.length]
+    if wide:
+        raise BadInput(f"{wide[0]} would be every address there is", place="--range")
+
+
+def drop_senders(ranges: Collection[Prefix]) -> Iterator[str]:
+    """Yield lines of nftables that drop what is sent in an endpoint's name."""
+    for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
+        prefixes = aggregate(tuple(prefix for prefix in ranges if prefix.family is family))
+        if prefixes:  # none inside another: nftables refuses elements that overlap
+            yield f"{word} saddr {{ {', '.join(map(str, prefixes))} }} drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +75,7 @@ class RoutedUplink:
             raise BadInput("name the interface towards the operator's router", place="--fabric")
         if self.port in (*self.outer, *self.beside):
             raise BadInput(f"'{self.port}' is the switch's own port", place="--fabric")
-        if not self.ranges:
-            raise BadInput("name the addresses that endpoints may have, as in 198.51.100.0/24", place="--range")
-        wide = [prefix for prefix in self.ranges if not prefix.length]
-        if wide:
-            raise BadInput(f"{wide[0]} would be every address there is", place="--range")
+        check_ranges(self.ranges)
 
     @property
     def outer(self) -> tuple[str, ...]:
@@ -90,10 +103,7 @@ class RoutedUplink:
         if self.segments:  # a router asks by an address of the network that endpoints are in, too
             discovery = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }"
             yield f"iifname {set_of_names(self.segments)} {discovery} accept"
-        for family, word in ((Family.IPV4, "ip"), (Family.IPV6, "ip6")):
-            prefixes = aggregate(tuple(prefix for prefix in self.ranges if prefix.family is family))
-            if prefixes:  # none inside another: nftables refuses elements that overlap
-                yield f"{word} saddr {{ {', '.join(map(str, prefixes))} }} drop"
+        yield from drop_senders(self.ranges)
         yield from (
             "}",
             "chain across {",

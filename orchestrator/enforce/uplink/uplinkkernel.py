@@ -19,27 +19,18 @@ from pathlib import Path
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from orchestrator.compile.pipelines.host import GATEWAY_MAC
-from orchestrator.enforce.kernelobjects import explain_errors, set_kernel
+from orchestrator.enforce.kernelobjects import explain_errors
+from orchestrator.enforce.uplink.kernelport import ONLINK, KernelPort, read_port, repair_port
 from orchestrator.enforce.uplink.routeduplink import NEXT_HOPS, ROUTE_PROTOCOL
 from orchestrator.errors import Unreachable
-from orchestrator.policy.addresses import Family, Prefix, format_address, format_mac
+from orchestrator.policy.addresses import Family, Prefix, format_address
 
 _MAIN_TABLE = 254
-_PERMANENT = 0x80
-_UP = 0x1
-_ONLINK = 4
 _GONE = (3, 19)
 """ESRCH, ENODEV: a route or port that went meanwhile."""
 _REFUSED = "the kernel refuses to route to the port"
-_GATEWAY = format_mac(GATEWAY_MAC)
-_FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
-_PORT_SETTINGS = {
-    "net/ipv4/conf/{port}/rp_filter": "1", "net/ipv4/conf/{port}/send_redirects": "0",
-    "net/ipv4/conf/{port}/arp_ignore": "8", "net/ipv4/conf/{port}/accept_redirects": "0",
-    "net/ipv6/conf/{port}/accept_ra": "0", "net/ipv6/conf/{port}/accept_dad": "0",
-    "net/ipv6/conf/{port}/accept_redirects": "0",
-}  # fmt: skip
+_STRICT = 1
+"""Of `rp_filter`: a packet leaves the switch only by an address that leads back into it."""
 
 ARRIVED_S = 60.0
 """So long an endpoint goes before the host that it came from, which takes away its port meanwhile."""
@@ -117,23 +108,16 @@ class KernelRoute:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """The kernel's state of an uplink.
+    """The kernel's state of an uplink."""
 
-    `index` is the port's, None where there is none.
-    """
-
-    index: int | None
-    is_up: bool
-    mac: str
-    neighbours: frozenset[Family]
-    """The IP versions whose gateway is there to stay, with the right MAC address."""
+    port: KernelPort
     routes: frozenset[KernelRoute]
     """Of our protocol number, wherever they lead."""
 
     @property
     def prefixes(self) -> frozenset[Prefix]:
         """The prefixes routed to the port, and so announced."""
-        right = {_make_route(route.prefix, self.index, rank) for route in self.routes for rank in Rank}
+        right = {_make_route(route.prefix, self.port.index, rank) for route in self.routes for rank in Rank}
         return _list_prefixes(self.routes & right)
 
 
@@ -173,9 +157,9 @@ class UplinkKernel:
         """
         with explain_errors(_REFUSED, _GONE), IPRoute(strict_check=True) as kernel:
             seen = _read_state(kernel, self.port)
-            trouble = self._describe_trouble(seen)
+            trouble = _describe_trouble(seen.port)
             wanted = frozenset(
-                () if trouble else (_make_route(prefix, seen.index, ranked[prefix]) for prefix in ranked)
+                () if trouble else (_make_route(prefix, seen.port.index, ranked[prefix]) for prefix in ranked)
             )
             removed = seen.routes - wanted
             replaced = frozenset(route for route in removed if route.prefix in ranked and not trouble)
@@ -183,7 +167,7 @@ class UplinkKernel:
                 _forget(kernel, route)
             if trouble:
                 raise Unreachable(trouble)
-            repaired = (*self._set_up(kernel, seen), *_fix_neighbours(kernel, seen))
+            repaired = tuple(repair_port(kernel, seen.port, _STRICT, self.system))
             held = _read_state(kernel, self.port).routes if repaired else seen.routes - removed
             added = wanted - held
             for route in added:
@@ -198,45 +182,18 @@ class UplinkKernel:
             seen = _read_state(kernel, self.port)
             for route in seen.routes:
                 _forget(kernel, route)
-            for family in seen.neighbours:
-                kernel.neigh("del", dst=NEXT_HOPS[family], ifindex=seen.index, family=family.socket_family)
+            for family in seen.port.neighbours:
+                kernel.neigh("del", dst=NEXT_HOPS[family], ifindex=seen.port.index, family=family.socket_family)
 
-    def _describe_trouble(self, seen: KernelState) -> str:
-        if seen.index is None:
-            return f"there is no interface '{self.port}' here: does the switch run, and has it that port?"
-        if seen.mac != _GATEWAY:
-            return (
-                f"the interface '{self.port}' has the MAC address {seen.mac}, not the gateway's {_GATEWAY}: "
-                "`aclflow host configure` sets it"
-            )
-        return ""
 
-    def _set_up(self, kernel: IPRoute, seen: KernelState) -> Iterator[str]:
-        """Set what must be before a route leads anywhere; yield what was otherwise."""
-        settings = {**{name.format(port=self.port): value for name, value in _PORT_SETTINGS.items()}, **_FORWARDING}
-        for name, value in settings.items():
-            if set_kernel(self.system / name, value, place=name):
-                yield name
-        if not seen.is_up:
-            kernel.link("set", index=seen.index, state="up")
-            yield f"{self.port} was down"
+def _describe_trouble(port: KernelPort) -> str:
+    if port.trouble and port.index is not None:
+        return f"{port.trouble}: `aclflow host configure` sets it"
+    return port.trouble
 
 
 def _read_state(kernel: IPRoute, port: str) -> KernelState:
-    index = next(iter(kernel.link_lookup(ifname=port)), None)
-    routes = frozenset(_read_routes(kernel))
-    if index is None:
-        return KernelState(None, False, "", frozenset(), routes)
-    [link] = kernel.get_links(index)
-    neighbours = frozenset(
-        family
-        for family in Family
-        for neighbour in kernel.get_neighbours(family=family.socket_family, ifindex=index)
-        if neighbour["state"] == _PERMANENT
-        and neighbour.get_attr("NDA_DST") == NEXT_HOPS[family]
-        and neighbour.get_attr("NDA_LLADDR") == _GATEWAY
-    )
-    return KernelState(index, bool(link["flags"] & _UP), link.get_attr("IFLA_ADDRESS"), neighbours, routes)
+    return KernelState(read_port(kernel, port), frozenset(_read_routes(kernel)))
 
 
 def _read_routes(kernel: IPRoute) -> Iterator[KernelRoute]:
@@ -259,19 +216,6 @@ def _list_prefixes(routes: Iterable[KernelRoute]) -> frozenset[Prefix]:
     return frozenset(route.prefix for route in routes)
 
 
-def _fix_neighbours(kernel: IPRoute, seen: KernelState) -> Iterator[str]:
-    for family in sorted(frozenset(Family) - seen.neighbours):
-        kernel.neigh(
-            "replace",
-            dst=NEXT_HOPS[family],
-            lladdr=_GATEWAY,
-            ifindex=seen.index,
-            state=_PERMANENT,
-            family=family.socket_family,
-        )
-        yield f"neighbour {NEXT_HOPS[family]}"
-
-
 def _add_route(kernel: IPRoute, route: KernelRoute) -> None:
     kernel.route(
         "replace",
@@ -282,7 +226,7 @@ def _add_route(kernel: IPRoute, route: KernelRoute) -> None:
         priority=route.metric,
         proto=ROUTE_PROTOCOL,
         table=_MAIN_TABLE,
-        flags=_ONLINK,
+        flags=ONLINK,
     )
 
 

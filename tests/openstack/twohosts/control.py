@@ -38,6 +38,11 @@ class Control:
         """The administrator's."""
         return (self.place.root / "aclflow.token").read_text()
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the command line of the administrator finds in its environment."""
+        return {"ACLFLOW_URL": self.url, "ACLFLOW_TOKEN": self.token, "ACLFLOW_AUTHORITY": str(self.place.authority)}
+
     def client(self) -> Client:
         """A client of the administrator's; close it when done."""
         return Client(self.url, self.token, authority=Path(self.place.authority))

@@ -87,10 +87,12 @@ class Fleet:
 
 def ask_service(cloud: Cloud, *words: str) -> Any:
     """Ask the service by the command line, as an operator does; return its JSON. Raises NotStartedError."""
-    settings = {"ACLFLOW_URL": cloud.control.url, "ACLFLOW_TOKEN": cloud.control.token,
-                "ACLFLOW_AUTHORITY": str(cloud.place.authority)}  # fmt: skip
     done = subprocess.run(
-        (*ACLFLOW, *words, "--json"), env={**os.environ, **settings}, capture_output=True, text=True, check=False
+        (*ACLFLOW, *words, "--json"),
+        env={**os.environ, **cloud.control.settings},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise running.NotStartedError(f"{' '.join(words)}: {done.stdout}{done.stderr}")

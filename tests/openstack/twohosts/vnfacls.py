@@ -120,9 +120,7 @@ def _follow_machines(made: VnfAcls, project: Project) -> None:
     legs = [word for name, leg in SWITCHES.items() for word in ("--leg", f"{made.hosts[name]}={leg}")]
     command = ("openstack", "endpoints", TENANT, "--project", project.name, "--cloud", str(write_cloud(place)),
                "--os-cloud", "operator", "--network", "tenants", *legs, "--apply", "--follow")  # fmt: skip
-    settings = {"ACLFLOW_URL": made.cloud.control.url, "ACLFLOW_TOKEN": made.cloud.control.token,
-                "ACLFLOW_AUTHORITY": str(place.authority)}  # fmt: skip
-    running.start(place, _FOLLOWING, (*ACLFLOW, *command), settings)
+    running.start(place, _FOLLOWING, (*ACLFLOW, *command), made.cloud.control.settings)
 
 
 def _delete_stack(cloud: Cloud) -> None:
